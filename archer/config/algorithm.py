@@ -1,0 +1,41 @@
+"""`algorithm.*`: advantages, KL in the reward, group filtering."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from archer.config.knob import knob, section
+from archer.config.model import KlEstimator
+
+
+@dataclass(frozen=True)
+class KlCtrlConfig:
+    """Weight of the KL in the reward."""
+
+    type: Literal["fixed", "adaptive"] = knob("fixed", "constant, or steered towards target_kl")
+    kl_coef: float = knob(0.001, "(initial) weight")
+    horizon: int = knob(10000, "adaptive: how fast the weight follows")
+    target_kl: float = knob(0.1, "adaptive: the KL aimed at")
+
+
+@dataclass(frozen=True)
+class FilterGroupsConfig:
+    """DAPO's dynamic sampling."""
+
+    enable: bool = knob(False, "drop groups that are all right or all wrong and sample new prompts instead")
+    metric: Literal["acc"] = knob("acc", "what is compared: the raw correctness, never the shaped reward")
+    max_num_gen_batches: int = knob(10, "most generations per step; then go on with what there is; 0: no limit")
+
+
+@dataclass(frozen=True)
+class AlgorithmConfig:
+    """How rewards become advantages."""
+
+    adv_estimator: str = knob(
+        "grpo", "grpo, dr_grpo, rloo, reinforce_plus_plus, reinforce_plus_plus_baseline"
+    )
+    norm_adv_by_std_in_grpo: bool = knob(True, "divide GRPO's advantage by the group's std; False: Dr.GRPO")
+    gamma: float = knob(1.0, "discount, for reinforce_plus_plus")
+    use_kl_in_reward: bool = knob(False, "subtract the KL to the reference model from the reward")
+    kl_penalty: KlEstimator = knob("kl", "estimator of that KL")
+    kl_ctrl: KlCtrlConfig = section(KlCtrlConfig)
+    filter_groups: FilterGroupsConfig = section(FilterGroupsConfig)

@@ -1,0 +1,116 @@
+"""Composition with Hydra: defaults, then the recipe, then the user's overrides.
+
+The defaults live in the dataclasses and nowhere else. Every override is allowed to reach the tree, also
+one with a `+` in front as verl's users write it for new keys; keys that do not exist are then refused by
+the parser, which knows the full names and can say which one was meant.
+"""
+
+import re
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_module
+from hydra.core.config_store import ConfigStore
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from archer.config.parse import defaults, parse
+from archer.config.root import TrainConfig
+from archer.config.rules import check
+from archer.errors import ArcherError
+
+MODEL_PATH = "actor_rollout_ref.model.path"
+BUILTIN_RECIPE, PLAIN_RECIPE = "arithmetic", "base"
+
+
+def compose(overrides: Sequence[str] = (), config_dir: Path | None = None) -> TrainConfig:
+    """Return the checked configuration of `engine=local` for a list of Hydra overrides."""
+    tree = compose_tree(overrides, config_dir)
+    config = parse(TrainConfig, tree)
+    check(config)
+    return config
+
+
+def default_config() -> TrainConfig:
+    """Return the configuration of a plain `archer train`: the embedded default."""
+    return compose()
+
+
+def compose_tree(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
+    """Return the composed configuration as plain dictionaries, interpolations resolved, keys unchecked."""
+    arguments = _with_recipe([_normalise(override) for override in overrides])
+    if config_dir is not None:
+        if not config_dir.is_dir():
+            raise ArcherError(f"--config-dir {config_dir}: there is no such folder.")
+        arguments.append(f"hydra.searchpath=[{config_dir.resolve()}]")
+    ConfigStore.instance().store(
+        group="engine", name="local", package="_global_", node=defaults(TrainConfig), provider="archer"
+    )
+    try:
+        with initialize_config_module("archer.conf", version_base="1.3"):
+            composed = hydra_compose("config", arguments)
+        return OmegaConf.to_container(composed, resolve=True)  # type: ignore[return-value]
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ArcherError(_readable(error, arguments)) from error
+
+
+def recipes() -> dict[str, str]:
+    """Return the shipped recipes: name -> the sentence at the top of its file."""
+    folder = resources.files("archer.conf") / "recipe"
+    found = {}
+    for entry in sorted(folder.iterdir(), key=lambda item: item.name):
+        if entry.name.endswith(".yaml"):
+            found[entry.name.removesuffix(".yaml")] = _first_sentence(entry.read_text())
+    return found
+
+
+def to_yaml(config: TrainConfig) -> str:
+    """Return the configuration as YAML text."""
+    from dataclasses import asdict
+
+    tree = asdict(config, dict_factory=lambda items: {k: _plain(v) for k, v in items})
+    return OmegaConf.to_yaml(OmegaConf.create(tree))
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _normalise(override: str) -> str:
+    """Let `key=value` and `+key=value` both set a key, whether or not it is in the tree yet."""
+    if "=" not in override and not override.startswith("~"):
+        raise ArcherError(f"{override!r} is not an override: write key=value, e.g. data.train_batch_size=32")
+    if override.startswith("~") or re.match(r"^(engine|recipe|hydra[.\w]*)=", override):
+        return override
+    return "++" + override.lstrip("+")
+
+
+def _with_recipe(overrides: list[str]) -> list[str]:
+    """Choose the recipe when none is named: the embedded default, unless another model is given.
+
+    The embedded default's learning rate would wreck a real model, so its recipe never applies to one.
+    """
+    if any(override.startswith("recipe=") for override in overrides):
+        return overrides
+    other_model = any(override.startswith(f"++{MODEL_PATH}=") for override in overrides)
+    return [f"recipe={PLAIN_RECIPE if other_model else BUILTIN_RECIPE}", *overrides]
+
+
+def _readable(error: Exception, arguments: list[str]) -> str:
+    text = str(error)
+    wanted = next((a.split("=", 1)[1] for a in arguments if a.startswith("recipe=")), None)
+    if f"recipe/{wanted}" in text:
+        return f"There is no recipe {wanted!r}. Recipes: {', '.join(recipes())}."
+    wanted = next((a.split("=", 1)[1] for a in arguments if a.startswith("engine=")), None)
+    if f"engine/{wanted}" in text:
+        return f"There is no engine {wanted!r} in this version of Archer. Engines: local."
+    return "The overrides could not be understood: " + text.replace("++", "")
+
+
+def _first_sentence(text: str) -> str:
+    lines = [line.removeprefix("#").strip() for line in text.splitlines() if line.startswith("#")]
+    return " ".join(line for line in lines if line and not line.startswith("@")).split(". ")[0].rstrip(".")

@@ -1,0 +1,120 @@
+"""Checks of values and of the relations between them, before anything is loaded."""
+
+from collections.abc import Iterator
+
+from archer.config.parse import leaves
+from archer.config.root import TrainConfig
+from archer.errors import ArcherError
+
+POSITIVE = (
+    "data.max_prompt_length",
+    "data.max_response_length",
+    "data.train_batch_size",
+    "actor_rollout_ref.actor.ppo_mini_batch_size",
+    "actor_rollout_ref.actor.ppo_epochs",
+    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
+    "actor_rollout_ref.actor.grad_clip",
+    "actor_rollout_ref.rollout.n",
+    "actor_rollout_ref.rollout.temperature",
+    "actor_rollout_ref.rollout.max_num_seqs",
+    "actor_rollout_ref.rollout.val_kwargs.n",
+    "actor_rollout_ref.rollout.val_kwargs.temperature",
+    "reward.num_workers",
+    "reward.timeout_s",
+    "trainer.total_epochs",
+)
+NOT_NEGATIVE = (
+    "actor_rollout_ref.actor.optim.lr",
+    "actor_rollout_ref.actor.optim.weight_decay",
+    "actor_rollout_ref.actor.clip_ratio",
+    "actor_rollout_ref.actor.kl_loss_coef",
+    "algorithm.kl_ctrl.kl_coef",
+    "reward.reward_kwargs.overlong_buffer_cfg.len",
+    "reward.reward_kwargs.overlong_buffer_cfg.penalty_factor",
+    "engine.threads",
+)
+LOGGERS = ("console", "tensorboard", "wandb", "trackio")
+
+
+def check(config: TrainConfig) -> None:
+    """Raise one ArcherError that lists everything wrong with `config`; return quietly otherwise."""
+    problems = [*_ranges(config), *_sampling(config), *_batches(config), *_run(config)]
+    if problems:
+        raise ArcherError("The configuration has a problem:\n" + "\n".join(f"  {p}" for p in problems))
+
+
+def value_of(config: TrainConfig, key: str) -> object:
+    """Return the value of a full key name."""
+    node: object = config
+    for name in key.split("."):
+        node = getattr(node, name)
+    return node
+
+
+def _ranges(config: TrainConfig) -> Iterator[str]:
+    for key, _, _ in leaves(TrainConfig):
+        value = value_of(config, key)
+        if key in POSITIVE and not value > 0:  # type: ignore[operator]
+            yield f"{key}={value}: must be greater than 0"
+        if key in NOT_NEGATIVE and not value >= 0:  # type: ignore[operator]
+            yield f"{key}={value}: must not be negative"
+
+
+def _sampling(config: TrainConfig) -> Iterator[str]:
+    rollout = config.actor_rollout_ref.rollout
+    for prefix, top_p, top_k in (
+        ("actor_rollout_ref.rollout", rollout.top_p, rollout.top_k),
+        ("actor_rollout_ref.rollout.val_kwargs", rollout.val_kwargs.top_p, rollout.val_kwargs.top_k),
+    ):
+        if not 0 < top_p <= 1:
+            yield f"{prefix}.top_p={top_p}: must be in (0, 1]"
+        if top_k != -1 and top_k < 1:
+            yield f"{prefix}.top_k={top_k}: must be -1 (all tokens) or at least 1"
+
+
+def _batches(config: TrainConfig) -> Iterator[str]:
+    data, actor = config.data, config.actor_rollout_ref.actor
+    if actor.ppo_mini_batch_size > data.train_batch_size:
+        yield (
+            f"actor_rollout_ref.actor.ppo_mini_batch_size={actor.ppo_mini_batch_size} is more than "
+            f"data.train_batch_size={data.train_batch_size} (both count prompts)"
+        )
+    if not actor.use_dynamic_bsz and not actor.ppo_micro_batch_size_per_gpu:
+        yield "actor_rollout_ref.actor.use_dynamic_bsz=False needs ppo_micro_batch_size_per_gpu"
+    if len(actor.optim.betas) != 2:
+        yield f"actor_rollout_ref.actor.optim.betas={list(actor.optim.betas)}: expected two numbers"
+    overlong = config.reward.reward_kwargs.overlong_buffer_cfg
+    if overlong.enable and overlong.len > data.max_response_length:
+        yield (
+            f"reward.reward_kwargs.overlong_buffer_cfg.len={overlong.len} is more than "
+            f"data.max_response_length={data.max_response_length}"
+        )
+    if config.algorithm.filter_groups.enable and config.actor_rollout_ref.rollout.n < 2:
+        yield "algorithm.filter_groups.enable=True needs actor_rollout_ref.rollout.n of at least 2"
+
+
+def _run(config: TrainConfig) -> Iterator[str]:
+    trainer = config.trainer
+    if not config.actor_rollout_ref.model.path:
+        yield (
+            "actor_rollout_ref.model.path is not set: give a folder or a hub id, or use recipe=arithmetic "
+            "(the model that comes with Archer)"
+        )
+    if not config.data.train_files and not trainer.val_only:
+        yield "data.train_files is not set: give JSON, JSONL or Parquet files, or recipe=arithmetic"
+    if trainer.val_only and not config.data.val_files:
+        yield "trainer.val_only=True needs data.val_files"
+    if (trainer.nnodes, trainer.n_gpus_per_node) != (1, 1):
+        yield (
+            f"trainer.nnodes={trainer.nnodes} and trainer.n_gpus_per_node={trainer.n_gpus_per_node}: "
+            "engine=local is one process on one device; engine=verl uses many"
+        )
+    if trainer.total_training_steps is not None and trainer.total_training_steps < 1:
+        yield f"trainer.total_training_steps={trainer.total_training_steps}: must be greater than 0"
+    if trainer.max_actor_ckpt_to_keep is not None and trainer.max_actor_ckpt_to_keep < 1:
+        yield f"trainer.max_actor_ckpt_to_keep={trainer.max_actor_ckpt_to_keep}: must be at least 1"
+    if (trainer.resume_mode == "resume_path") != (trainer.resume_from_path is not None):
+        yield "trainer.resume_mode=resume_path and trainer.resume_from_path=FOLDER go together"
+    for name in trainer.logger:
+        if name not in LOGGERS:
+            yield f"trainer.logger={name!r}: choose from {', '.join(LOGGERS)}"

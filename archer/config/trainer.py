@@ -1,0 +1,45 @@
+"""`trainer.*` and `engine.*`: the run itself."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from archer.config.knob import knob
+
+
+@dataclass(frozen=True)
+class TrainerConfig:
+    """Length, folders, checkpoints, validation and logging of a run."""
+
+    project_name: str = knob("archer", "first level of the output folder")
+    experiment_name: str = knob("default", "second level of the output folder")
+    default_local_dir: str | None = knob(
+        None, "run folder; default: output/<project_name>/<experiment_name>"
+    )
+    total_epochs: int = knob(1, "passes over the training prompts")
+    total_training_steps: int | None = knob(None, "training steps; default: from total_epochs")
+    save_freq: int = knob(-1, "checkpoint every N steps and at the end; -1: at the end only")
+    max_actor_ckpt_to_keep: int | None = knob(None, "keep the last N checkpoints; default: all")
+    resume_mode: Literal["auto", "disable", "resume_path"] = knob(
+        "auto", "auto: go on from the newest checkpoint; disable: want an empty folder; resume_path"
+    )
+    resume_from_path: str | None = knob(None, "checkpoint folder for resume_mode=resume_path")
+    test_freq: int = knob(-1, "validate every N steps and at the end; -1: at the end only")
+    val_before_train: bool = knob(True, "validate before the first step")
+    val_only: bool = knob(False, "validate and stop")
+    skip_optimizer_step: bool = knob(False, "run everything but the weight update")
+    logger: tuple[str, ...] = knob(("console",), "console, tensorboard, wandb, trackio; metrics.jsonl always")
+    nnodes: int = knob(1, "machines; the local engine is one process")
+    n_gpus_per_node: int = knob(1, "devices; the local engine is one process")
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """What runs the training loop."""
+
+    name: Literal["local", "verl"] = knob("local", "local: one process; verl: Ray + verl")
+    device: Literal["auto", "cpu", "cuda"] = knob("auto", "auto: cuda where there is one")
+    dtype: Literal["auto", "float32", "bfloat16"] = knob(
+        "auto", "compute type; auto: bfloat16 on cuda, float32 on cpu; weights stay float32"
+    )
+    threads: int = knob(0, "CPU threads of the training process; 0: as many as cores it may use")
+    compile_decoding: bool = knob(True, "cuda only: static cache and compiled decoding")

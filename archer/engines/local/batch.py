@@ -1,0 +1,117 @@
+"""The responses of one step, and their division into micro-batches."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from archer.data.prompts import Prompt
+
+
+@dataclass(frozen=True)
+class Responses:
+    """N sampled responses, right-padded to the longest (L), on the CPU.
+
+    `mask` is True at response tokens, the closing end-of-sequence token included.
+    """
+
+    prompts: tuple[Prompt, ...]  # N
+    tokens: Tensor  # [N, L] int64
+    mask: Tensor  # [N, L] bool
+    log_probs: Tensor  # [N, L] float32, as sampled
+    finished: Tensor  # [N] bool: ended by itself, not by the length limit
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+    @property
+    def lengths(self) -> Tensor:
+        """[N] number of tokens of each response."""
+        return self.mask.sum(-1)
+
+    def rows(self, index: Sequence[int]) -> "Responses":
+        """Return the chosen rows, cut to the longest of them."""
+        where = torch.as_tensor(index, dtype=torch.long)
+        longest = int(self.lengths[where].max()) if len(where) else 0
+        return Responses(
+            prompts=tuple(self.prompts[i] for i in index),
+            tokens=self.tokens[where, :longest],
+            mask=self.mask[where, :longest],
+            log_probs=self.log_probs[where, :longest],
+            finished=self.finished[where],
+        )
+
+
+def concatenate(parts: Sequence[Responses]) -> Responses:
+    """Join responses row-wise, padding to the longest."""
+    longest = max(part.tokens.shape[1] for part in parts)
+
+    def join(tensors: list[Tensor]) -> Tensor:
+        return torch.cat([torch.nn.functional.pad(t, (0, longest - t.shape[1])) for t in tensors])
+
+    return Responses(
+        prompts=tuple(prompt for part in parts for prompt in part.prompts),
+        tokens=join([part.tokens for part in parts]),
+        mask=join([part.mask for part in parts]),
+        log_probs=join([part.log_probs for part in parts]),
+        finished=torch.cat([part.finished for part in parts]),
+    )
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Rows that go through the model together: prompt and response, right-padded to S.
+
+    Right padding needs no attention mask: in a causal model no real token sees what follows it.
+    The position that emits response token t of row r is `prompt_len[r] + t - 1`.
+    """
+
+    rows: Tensor  # [n] row numbers in the step's responses
+    input_ids: Tensor  # [n, S]
+    tokens: Tensor  # [n, L] response tokens
+    mask: Tensor  # [n, L] bool
+    prompt_lengths: Tensor  # [n]
+
+    def emitting_positions(self) -> tuple[Tensor, Tensor]:
+        """Return (row, position in S) of every response token, row by row: two [T] tensors."""
+        row, token = self.mask.nonzero(as_tuple=True)
+        return row, self.prompt_lengths[row] + token - 1
+
+
+def micro_batch(responses: Responses, rows: Sequence[int], device: torch.device) -> MicroBatch:
+    """Build the micro-batch of the given rows."""
+    part = responses.rows(rows)
+    sequences = [
+        torch.cat([torch.tensor(prompt.token_ids, dtype=torch.long), tokens[mask]])
+        for prompt, tokens, mask in zip(part.prompts, part.tokens, part.mask, strict=True)
+    ]
+    return MicroBatch(
+        rows=torch.as_tensor(rows, dtype=torch.long),
+        input_ids=torch.nn.utils.rnn.pad_sequence(sequences, batch_first=True).to(device),
+        tokens=part.tokens.to(device),
+        mask=part.mask.to(device),
+        prompt_lengths=torch.tensor([len(prompt.token_ids) for prompt in part.prompts], device=device),
+    )
+
+
+def split_by_tokens(lengths: Sequence[int], rows: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Divide `rows` into micro-batches of at most `budget` tokens, padding counted, longest rows first.
+
+    `lengths[i]` is the length of row i. Sorting by length keeps the padding small; the order is
+    deterministic. A row longer than the budget goes alone.
+    """
+    current: list[int] = []
+    for row in sorted(rows, key=lambda r: (-lengths[r], r)):
+        if current and lengths[current[0]] * (len(current) + 1) > budget:
+            yield current
+            current = []
+        current.append(row)
+    if current:
+        yield current
+
+
+def split_by_rows(rows: Sequence[int], size: int) -> Iterator[list[int]]:
+    """Divide `rows` into consecutive micro-batches of `size` rows."""
+    for start in range(0, len(rows), size):
+        yield list(rows[start : start + size])

@@ -1,0 +1,110 @@
+"""Log-probabilities and entropies of response tokens under a model.
+
+The head (hidden size x vocabulary) runs only at the positions that emit response tokens, a chunk of
+tokens at a time, and is recomputed in the backward pass where a chunk is large: the [tokens, vocabulary]
+matrix of logits never exists as a whole.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+from archer.engines.local.batch import MicroBatch
+from archer.engines.local.device import Compute
+
+CHUNK_ELEMENTS = 2**27  # logits per chunk: 512 MiB of float32
+RECOMPUTE_ELEMENTS = 2**24  # smaller chunks are kept for the backward pass instead of recomputed
+
+
+@dataclass(frozen=True)
+class TokenStats:
+    """Per response token: log-probability of the token and entropy of its distribution, in nats."""
+
+    log_probs: Tensor  # [n, L], zero outside the mask
+    entropy: Tensor  # [n, L], zero outside the mask
+
+
+class Policy:
+    """A causal language model seen as a distribution over response tokens at a sampling temperature."""
+
+    def __init__(self, model: PreTrainedModel, compute: Compute, temperature: float) -> None:
+        self.model = model
+        self.compute = compute
+        self.temperature = temperature
+        self._plain_head = self._head_is_plain()
+
+    def token_stats(self, batch: MicroBatch, entropy_grad: bool = False) -> TokenStats:
+        """Run the model on a micro-batch; gradients flow when grad mode is on.
+
+        Entropy carries a gradient only with `entropy_grad` (an entropy bonus in the loss).
+        """
+        row, position = batch.emitting_positions()
+        tokens = batch.tokens[batch.mask]  # [T]
+        with self.compute.autocast():
+            if self._plain_head:
+                hidden = self.model.base_model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
+                log_probs, entropy = self._through_head(hidden[row, position], tokens, entropy_grad)
+            else:
+                logits = self.model(input_ids=batch.input_ids, use_cache=False).logits
+                log_probs, entropy = token_statistics(
+                    logits[row, position], tokens, self.temperature, entropy_grad
+                )
+        return TokenStats(_scatter(log_probs, batch.mask), _scatter(entropy, batch.mask))
+
+    def _through_head(self, hidden: Tensor, tokens: Tensor, entropy_grad: bool) -> tuple[Tensor, Tensor]:
+        head = self.model.get_output_embeddings()
+        vocabulary = head.weight.shape[0]
+        size = max(1, CHUNK_ELEMENTS // vocabulary)
+
+        def chunk(h: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+            return token_statistics(head(h), t, self.temperature, entropy_grad)
+
+        parts = []
+        for h, t in zip(hidden.split(size), tokens.split(size), strict=True):
+            if torch.is_grad_enabled() and len(h) * vocabulary > RECOMPUTE_ELEMENTS:
+                parts.append(checkpoint(chunk, h, t, use_reentrant=False))
+            else:
+                parts.append(chunk(h, t))
+        return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+
+    @torch.no_grad()
+    def _head_is_plain(self) -> bool:
+        """Whether logits are head(last hidden state), found by trying.
+
+        Some architectures scale or cap their logits; for those the model's own forward is used.
+        """
+        head = self.model.get_output_embeddings()
+        if not isinstance(head, nn.Linear):
+            return False
+        probe = torch.arange(1, 9, device=self.compute.device)[None] % head.weight.shape[0]
+        hidden = self.model.base_model(input_ids=probe, use_cache=False).last_hidden_state
+        logits = self.model(input_ids=probe, use_cache=False).logits
+        return torch.allclose(head(hidden).float(), logits.float(), rtol=1e-4, atol=1e-4)
+
+
+def token_statistics(
+    logits: Tensor,  # [T, V]
+    tokens: Tensor,  # [T]
+    temperature: float,
+    entropy_grad: bool = False,
+) -> tuple[Tensor, Tensor]:  # [T], [T]
+    """Return log pi(token) and the entropy of pi = softmax(logits / temperature), in float32.
+
+    log pi(a) = z_a - logsumexp(z),   H = logsumexp(z) - sum_v pi_v z_v,   z = logits / temperature.
+    """
+    z = logits.float() / temperature
+    normaliser = z.logsumexp(-1)
+    log_probs = z.gather(-1, tokens[:, None])[:, 0] - normaliser
+    with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
+        probs = (z - normaliser[:, None]).exp()
+        # A logit of -inf has probability 0 and adds nothing, but 0 * -inf would be NaN.
+        entropy = normaliser - (probs * z.masked_fill(probs == 0, 0.0)).sum(-1)
+    return log_probs, entropy
+
+
+def _scatter(values: Tensor, mask: Tensor) -> Tensor:
+    """Place [T] values at the True positions of an [n, L] mask, zeros elsewhere."""
+    return torch.zeros(mask.shape, dtype=values.dtype, device=values.device).masked_scatter(mask, values)
