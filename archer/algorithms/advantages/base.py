@@ -1,0 +1,39 @@
+"""What every advantage estimator is given and gives back."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class AdvantageInputs:
+    """Rewards of N responses, the longest L tokens long.
+
+    `mask` is the mask of the response, not of the loss: a response whose loss is masked (overlong, say) still
+    counts in the statistics of its group.
+    """
+
+    token_rewards: Tensor  # [N, L] float, zero outside the response
+    mask: Tensor  # [N, L] bool or 0/1
+    groups: Tensor  # [N] int64: responses to the same prompt share an id
+    gamma: float = 1.0  # discount per token; only estimators of token-level returns use it
+
+    def __post_init__(self) -> None:
+        if self.token_rewards.shape != self.mask.shape or self.groups.shape != self.mask.shape[:1]:
+            shapes = [tuple(x.shape) for x in (self.token_rewards, self.mask, self.groups)]
+            raise ValueError(f"expected token_rewards [N, L], mask [N, L], groups [N]; got {shapes}")
+
+    @property
+    def scores(self) -> Tensor:
+        """Outcome of each response, Σ_t token_rewards: [N], in float64 because statistics are made of it."""
+        return self.token_rewards.sum(dim=-1, dtype=torch.float64)
+
+    def over_tokens(self, advantages: Tensor) -> Tensor:
+        """Give every valid token the advantage of its response. advantages: [N]; returns [N, L]."""
+        return torch.where(self.mask.bool(), advantages.to(self.token_rewards.dtype).unsqueeze(-1), 0)
+
+
+AdvantageFn = Callable[[AdvantageInputs], Tensor]
+"""An estimator: advantages [N, L] in the dtype of the rewards, zero outside the mask."""
