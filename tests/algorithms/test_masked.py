@@ -49,7 +49,9 @@ def test_whiten_agrees_with_a_loop(rng, ragged_mask):
             assert whitened[i, t].item() == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("valid_tokens", [0, 1, 7])
-def test_whitening_equal_values_gives_exact_zeros(valid_tokens):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("valid_tokens", [0, 1, 6, 7])
+def test_whitening_equal_values_gives_exact_zeros(valid_tokens, dtype):
     mask = torch.arange(10).view(2, 5) < valid_tokens
-    assert torch.equal(whiten(torch.full((2, 5), 0.1), mask), torch.zeros(2, 5))
+    whitened = whiten(torch.full((2, 5), 0.1, dtype=dtype), mask)
+    assert torch.equal(whitened, torch.zeros(2, 5, dtype=dtype))
