@@ -109,7 +109,7 @@ def test_advantages_are_zero_outside_the_mask_and_keep_shape_and_dtype(name, inp
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("reward", [0.1, 1.0, -0.7])
 def test_equal_rewards_give_exact_zeros(name, reward, dtype):
-    """Also for rewards such as 0.1 whose float64 sum is rounded: seven of them do not make seven times one."""
+    """Also for rewards such as 0.1 whose float64 sum is rounded: added up, seven are not seven times one."""
     rewards = torch.full((7, 1), reward, dtype=dtype)
     result = advantage(name)(AdvantageInputs(rewards, torch.ones(7, 1), torch.zeros(7).long()))
     assert torch.equal(result, torch.zeros(7, 1, dtype=dtype))
