@@ -23,7 +23,9 @@ class FilterGroupsConfig:
 
     enable: bool = knob(False, "drop groups that are all right or all wrong and sample new prompts instead")
     metric: Literal["acc"] = knob("acc", "what is compared: the raw correctness, never the shaped reward")
-    max_num_gen_batches: int = knob(10, "most generations per step; then go on with what there is; 0: no limit")
+    max_num_gen_batches: int = knob(
+        10, "most generations per step; then go on with what there is; 0: no limit"
+    )
 
 
 @dataclass(frozen=True)

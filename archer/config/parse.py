@@ -32,10 +32,10 @@ def key_names(cls: type, prefix: str = "") -> Iterator[str]:
 def leaves(cls: type, prefix: str = "") -> Iterator[tuple[str, Any, Field[Any]]]:
     """Yield (full name, type, field) of every leaf key of a configuration dataclass."""
     hints = get_type_hints(cls)
-    for field in fields(cls):  # type: ignore[arg-type]
+    for field in fields(cls):
         name = f"{prefix}{field.name}"
         if is_dataclass(hints[field.name]):
-            yield from leaves(hints[field.name], f"{name}.")  # type: ignore[arg-type]
+            yield from leaves(hints[field.name], f"{name}.")
         else:
             yield name, hints[field.name], field
 
@@ -44,11 +44,12 @@ def defaults(cls: type) -> dict[str, Any]:
     """Return the default tree of a configuration dataclass as plain dictionaries and lists."""
     tree: dict[str, Any] = {}
     hints = get_type_hints(cls)
-    for field in fields(cls):  # type: ignore[arg-type]
+    for field in fields(cls):
         if is_dataclass(hints[field.name]):
-            tree[field.name] = defaults(hints[field.name])  # type: ignore[arg-type]
+            tree[field.name] = defaults(hints[field.name])
         else:
-            value = field.default if field.default is not MISSING else field.default_factory()  # type: ignore[misc]
+            factory = field.default_factory
+            value = field.default if factory is MISSING else factory()
             tree[field.name] = list(value) if isinstance(value, tuple) else value
     return tree
 
@@ -57,7 +58,7 @@ def _parse_dataclass(
     cls: type[T], values: Mapping[str, Any], prefix: str, problems: list[str], known: list[str]
 ) -> T:
     hints = get_type_hints(cls)
-    names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+    names = {field.name for field in fields(cls)}
     for key in values:
         if key not in names:
             problems.append(_unknown(f"{prefix}{key}", known))
@@ -67,7 +68,7 @@ def _parse_dataclass(
         if not is_dataclass(kind):
             arguments[name] = _convert(kind, value, full, problems)
         elif isinstance(value, Mapping):
-            arguments[name] = _parse_dataclass(kind, value, f"{full}.", problems, known)  # type: ignore[arg-type]
+            arguments[name] = _parse_dataclass(kind, value, f"{full}.", problems, known)
         else:
             problems.append(f"{full} is a group of settings, not a value: set {full}.<name>={value!r}")
     return cls(**arguments)
@@ -79,7 +80,9 @@ def _unknown(key: str, known: list[str]) -> str:
     same_name = [name for name in known if name.rsplit(".", 1)[-1] == last]
     hint = (same_name or matches)[:1]
     meant = f" Did you mean {hint[0]}?" if hint else ""
-    return f"{key}: engine=local has no such setting.{meant} (A setting that only verl has needs engine=verl.)"
+    return (
+        f"{key}: engine=local has no such setting.{meant} (A setting that only verl has needs engine=verl.)"
+    )
 
 
 def _convert(kind: Any, value: Any, key: str, problems: list[str]) -> Any:

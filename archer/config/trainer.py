@@ -12,9 +12,7 @@ class TrainerConfig:
 
     project_name: str = knob("archer", "first level of the output folder")
     experiment_name: str = knob("default", "second level of the output folder")
-    default_local_dir: str | None = knob(
-        None, "run folder; default: output/<project_name>/<experiment_name>"
-    )
+    default_local_dir: str | None = knob(None, "run folder; default: output/<project_name>/<experiment_name>")
     total_epochs: int = knob(1, "passes over the training prompts")
     total_training_steps: int | None = knob(None, "training steps; default: from total_epochs")
     save_freq: int = knob(-1, "checkpoint every N steps and at the end; -1: at the end only")

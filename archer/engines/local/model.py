@@ -1,6 +1,6 @@
 """Loading of the policy, its tokenizer and the frozen reference."""
 
-import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +55,9 @@ def load_tokenizer(config: ModelConfig) -> Any:
 def load_policy(config: ModelConfig, compute: Compute) -> PreTrainedModel:
     """Return the trainable policy: float32 weights, dropout off (log-probs must not be random)."""
     options = {"dtype": torch.float32, "trust_remote_code": config.trust_remote_code}
-    model_config = _load(
-        AutoConfig.from_pretrained, config.path, trust_remote_code=config.trust_remote_code
-    )
+    model_config = _load(AutoConfig.from_pretrained, config.path, trust_remote_code=config.trust_remote_code)
     for name, value in config.override_config.items():
         setattr(model_config, name, value)
-    model_config.use_cache = False
     model = _load(AutoModelForCausalLM.from_pretrained, config.path, config=model_config, **options)
     model.to(compute.device)
     if config.enable_gradient_checkpointing:
@@ -72,12 +69,11 @@ def load_policy(config: ModelConfig, compute: Compute) -> PreTrainedModel:
     return model
 
 
-def frozen_copy(model: PreTrainedModel) -> PreTrainedModel:
-    """Return a copy of the initial policy that is never trained: the reference of KL terms."""
-    reference = copy.deepcopy(model)
-    reference.eval()
-    reference.requires_grad_(False)
-    return reference
+def load_reference(config: ModelConfig, compute: Compute) -> PreTrainedModel:
+    """Return the initial policy, never trained: the reference of KL terms."""
+    model = load_policy(replace(config, enable_gradient_checkpointing=False), compute)
+    model.requires_grad_(False)
+    return model
 
 
 def disable_dropout(model: torch.nn.Module) -> None:
@@ -85,8 +81,8 @@ def disable_dropout(model: torch.nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-        if hasattr(module, "attention_dropout") and isinstance(module.attention_dropout, float):
-            module.attention_dropout = 0.0
+        elif "attention_dropout" in vars(module):
+            vars(module)["attention_dropout"] = 0.0
 
 
 def stop_token_ids(model: PreTrainedModel, tokenizer: Any) -> tuple[int, ...]:

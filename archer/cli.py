@@ -1,0 +1,46 @@
+"""The `archer` command."""
+
+import sys
+
+import typer
+from rich.console import Console
+
+from archer.engines import command as train_command
+from archer.errors import ArcherError
+
+app = typer.Typer(
+    name="archer",
+    help="RL post-training for language models that leaves a token-level trace of every step.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("train", cls=train_command.TrainCommand)(train_command.train)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from archer import __version__
+
+    typer.echo(__version__)
+
+
+def main() -> None:
+    """Run the command line; a problem the user can fix is one message and exit code 2."""
+    try:
+        app()
+    except ArcherError as error:
+        console = Console(stderr=True)
+        console.print(f"[bold red]error:[/bold red] {_escaped(str(error))}", highlight=False)
+        sys.exit(2)
+
+
+def _escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+if __name__ == "__main__":
+    main()

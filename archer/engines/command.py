@@ -1,0 +1,137 @@
+"""`archer train`: options, help and the closing table."""
+
+import errno
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from typer.core import TyperCommand
+
+from archer.config.compose import compose, recipes, to_yaml
+from archer.config.parse import leaves
+from archer.config.root import TrainConfig
+from archer.errors import ArcherError
+
+COMMON_KEYS = (
+    "actor_rollout_ref.model.path",
+    "data.train_files",
+    "data.val_files",
+    "data.train_batch_size",
+    "data.max_prompt_length",
+    "data.max_response_length",
+    "actor_rollout_ref.rollout.n",
+    "actor_rollout_ref.rollout.temperature",
+    "actor_rollout_ref.actor.optim.lr",
+    "actor_rollout_ref.actor.ppo_mini_batch_size",
+    "actor_rollout_ref.actor.ppo_epochs",
+    "actor_rollout_ref.actor.use_kl_loss",
+    "algorithm.adv_estimator",
+    "algorithm.filter_groups.enable",
+    "reward.custom_reward_function.path",
+    "trainer.total_training_steps",
+    "trainer.experiment_name",
+    "trainer.save_freq",
+    "trainer.test_freq",
+    "trainer.logger",
+    "engine.device",
+)
+
+
+def train(
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(help="Hydra overrides: recipe=NAME, key=value ...", show_default=False),
+    ] = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print the resolved configuration and stop.")
+    ] = False,
+    config_dir: Annotated[
+        Path | None,
+        typer.Option("--config-dir", help="Folder with recipes of your own, in recipe/NAME.yaml."),
+    ] = None,
+) -> None:
+    """Train a language model with reinforcement learning.
+
+    Without arguments: the embedded default (recipe=arithmetic), a tiny model that learns three-digit sums.
+    """
+    config = compose(overrides or [], config_dir)
+    if print_config:
+        typer.echo(to_yaml(config), nl=False)
+        return
+    run_local(config, Console())
+
+
+def run_local(config: TrainConfig, console: Console) -> None:
+    """Run the local engine and print how it ended; exit with 128 + signal when it was stopped."""
+    from transformers.utils import logging as transformers_logging
+
+    from archer.engines.local.run import Run  # torch and transformers take seconds: not for --help
+
+    transformers_logging.disable_progress_bar()
+    run = Run(config, console)
+    try:
+        outcome = run.execute()
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise ArcherError(
+            f"The disk is full: {error.filename or config.run_dir} could not be written. What was saved "
+            "before is untouched; make room and run the same command again to go on."
+        ) from error
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    if outcome.progress.accuracy_before is not None:
+        table.add_row("accuracy before", f"{outcome.progress.accuracy_before:.1%}")
+    if outcome.progress.accuracy_after is not None and outcome.steps:
+        table.add_row("accuracy after", f"[bold green]{outcome.progress.accuracy_after:.1%}[/bold green]")
+    table.add_row("steps", f"{outcome.steps} of {outcome.total_steps}")
+    table.add_row("training time", f"{outcome.progress.seconds:.0f} s")
+    table.add_row("run folder", str(run.folder.path))
+    newest = run.folder.checkpoints.latest()
+    if newest is not None:
+        table.add_row("model", str(newest.path))
+    console.print(table)
+    if outcome.stopped_by is not None:
+        console.print("Stopped. The same command goes on from here.")
+        raise typer.Exit(128 + outcome.stopped_by)
+    for line in next_steps(config, outcome.steps):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def next_steps(config: TrainConfig, steps: int) -> list[str]:
+    """What to type next."""
+    name = config.trainer.experiment_name
+    return [
+        "",
+        "next:",
+        f"  archer train trainer.experiment_name={name} trainer.total_training_steps={2 * max(steps, 1)}",
+        "      go on with this run (add the overrides it was started with)",
+        "  archer train --help",
+        "      recipes and settings; your own model and prompts:",
+        "  archer train actor_rollout_ref.model.path=MODEL data.train_files=PROMPTS.jsonl",
+    ]
+
+
+class TrainCommand(TyperCommand):
+    """`archer train` whose help ends with the recipes and the most used keys."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the options, then what can be overridden."""
+        super().format_help(ctx, formatter)
+        console = Console()
+        helps = {name: field.metadata["help"] for name, _, field in leaves(TrainConfig)}
+        rows = {
+            "Recipes: recipe=NAME": recipes(),
+            "Most used keys: key=value (all: archer train --print-config)": {
+                k: helps[k] for k in COMMON_KEYS
+            },
+        }
+        for title, entries in rows.items():
+            table = Table(box=None, show_header=False, padding=(0, 2, 0, 1))
+            for name, text in entries.items():
+                table.add_row(f"[cyan]{name}[/cyan]", escape(text))
+            console.print(f" [bold]{title}[/bold]", highlight=False)
+            console.print(table)
+            console.print()

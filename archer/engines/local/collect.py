@@ -1,0 +1,94 @@
+"""Collecting a step's responses: prompts, rollout, verification, dynamic sampling with refill."""
+
+from dataclasses import dataclass
+
+import torch
+
+from archer.algorithms.dynamic_sampling import DynamicSampling
+from archer.algorithms.filtering import GroupCounts, count_groups
+from archer.config.root import TrainConfig
+from archer.data.prompts import PromptDataset
+from archer.data.sampler import PromptSampler
+from archer.engines.local.batch import concatenate
+from archer.engines.local.experience import Judged
+from archer.engines.local.judge import Judge
+from archer.engines.local.rollout import Rollout
+from archer.engines.local.sampling import SamplingParams
+from archer.engines.local.seeds import stream
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The responses a step trains on and what was sampled to get them."""
+
+    judged: Judged
+    counts: GroupCounts  # of every group sampled, kept or not
+    generations: int
+    sampled_tokens: int
+    warning: str | None
+
+
+class Collector:
+    """Draws training prompts and turns them into judged responses."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        dataset: PromptDataset,
+        sampler: PromptSampler,
+        rollout: Rollout,
+        judge: Judge,
+    ) -> None:
+        self.config = config
+        self.dataset = dataset
+        self.sampler = sampler
+        self.rollout = rollout
+        self.judge = judge
+        options = config.actor_rollout_ref.rollout
+        self._params = SamplingParams(options.temperature, options.top_p, options.top_k)
+
+    def collect(self, step: int) -> Collected:
+        """Return the judged responses of `data.train_batch_size` prompts.
+
+        With `algorithm.filter_groups.enable`, groups that are all right or all wrong are replaced by new
+        prompts until the batch is full or `max_num_gen_batches` is reached; then the step goes on with what
+        there is, and says so.
+        """
+        filtering = self.config.algorithm.filter_groups
+        wanted = self.config.data.train_batch_size
+        if not filtering.enable:
+            judged = self._generate(step, 0, wanted, first_group=0)
+            return Collected(judged, count_groups(judged.correct, judged.groups), 1, _tokens(judged), None)
+        state = DynamicSampling(wanted, filtering.max_num_gen_batches)
+        batches: list[Judged] = []
+        size = self.config.data.gen_batch_size or wanted
+        while not state.done:
+            batches.append(self._generate(step, len(batches), size, first_group=len(batches) * size))
+            state = state.after(batches[-1].correct, batches[-1].groups)
+        everything = _join(batches)
+        kept = set(state.kept)
+        rows = [row for row, group in enumerate(everything.groups.tolist()) if group in kept]
+        return Collected(
+            everything.rows(rows), state.counts, len(batches), _tokens(everything), state.shortfall
+        )
+
+    def _generate(self, step: int, batch: int, size: int, first_group: int) -> Judged:
+        options = self.config.actor_rollout_ref.rollout
+        prompts = [self.dataset[i] for i in self.sampler.next_batch(size)]
+        generator = stream(self.rollout.compute.device, options.seed, "rollout", step, batch)
+        responses = self.rollout.generate(prompts, options.n, self._params, generator)
+        groups = torch.arange(size).repeat_interleave(options.n) + first_group
+        return self.judge.judge(responses, groups)
+
+
+def _join(batches: list[Judged]) -> Judged:
+    return Judged(
+        responses=concatenate([batch.responses for batch in batches]),
+        groups=torch.cat([batch.groups for batch in batches]),
+        results=tuple(result for batch in batches for result in batch.results),
+        penalties=torch.cat([batch.penalties for batch in batches]),
+    )
+
+
+def _tokens(judged: Judged) -> int:
+    return int(judged.responses.mask.sum())

@@ -1,0 +1,48 @@
+"""From sampled tokens to rewards."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from archer.config.reward import OverlongBufferConfig
+from archer.engines.local.batch import Responses
+from archer.engines.local.experience import Judged
+from archer.rewards.overlong import overlong_penalty
+from archer.rewards.scorer import RewardScorer
+from archer.rewards.types import RewardRequest
+
+
+class Judge:
+    """Decodes responses, has them verified and adds the overlong penalty."""
+
+    def __init__(
+        self, scorer: RewardScorer, tokenizer: Any, overlong: OverlongBufferConfig, max_response_length: int
+    ) -> None:
+        self.scorer = scorer
+        self.tokenizer = tokenizer
+        self.overlong = overlong
+        self.max_response_length = max_response_length
+
+    def judge(self, responses: Responses, groups: Tensor, shaped: bool = True) -> Judged:
+        """Verify every response. `shaped=False` leaves the overlong penalty out (validation)."""
+        texts = self.decode(responses)
+        requests = [
+            RewardRequest(prompt.data_source, text, prompt.ground_truth, prompt.extra_info)
+            for prompt, text in zip(responses.prompts, texts, strict=True)
+        ]
+        penalties = torch.zeros(len(responses))
+        if shaped and self.overlong.enable:
+            penalties = torch.tensor([self._penalty(length) for length in responses.lengths.tolist()])
+        return Judged(responses, groups, tuple(self.scorer.score(requests)), penalties)
+
+    def decode(self, responses: Responses) -> Sequence[str]:
+        """Return the text of every response, special tokens left out."""
+        rows = [tokens[mask].tolist() for tokens, mask in zip(responses.tokens, responses.mask, strict=True)]
+        return self.tokenizer.batch_decode(rows, skip_special_tokens=True)
+
+    def _penalty(self, length: int) -> float:
+        return overlong_penalty(
+            length, self.max_response_length, self.overlong.len, self.overlong.penalty_factor
+        )

@@ -1,0 +1,162 @@
+"""A run from its first validation to its result: resume, train, validate, save, report."""
+
+import time
+from dataclasses import asdict, dataclass
+
+from rich.console import Console
+
+from archer.config.root import TrainConfig
+from archer.engines.local.checkpoint import Checkpoint
+from archer.engines.local.interrupt import StopRequest
+from archer.engines.local.parts import Parts, build
+from archer.engines.local.run_folder import RunFolder
+from archer.engines.local.trainer import Trainer
+from archer.tracking import JsonlTracker, RunInfo, Tracker, make_trackers
+from archer.tracking.console import ConsoleProgress
+
+
+@dataclass
+class Progress:
+    """Figures that a resumed run carries on."""
+
+    accuracy_before: float | None = None
+    accuracy_after: float | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    steps: int
+    total_steps: int
+    progress: Progress
+    stopped_by: int | None  # signal number
+
+
+class Run:
+    """One start of `archer train` with the local engine."""
+
+    def __init__(self, config: TrainConfig, console: Console) -> None:
+        self.config = config
+        self.console = console
+        self.folder = RunFolder(config)
+        self.progress = Progress()
+
+    def execute(self) -> Outcome:
+        """Train until the last step, or until SIGINT or SIGTERM asks to stop."""
+        with StopRequest() as stop:
+            start = self.folder.claim()
+            try:
+                return self._execute(start, stop)
+            finally:
+                self.folder.release()
+
+    def _execute(self, start: Checkpoint | None, stop: StopRequest) -> Outcome:
+        parts = build(self.config, start)
+        trackers: list[Tracker] = []
+        try:
+            trainer = Trainer(parts)
+            if start is not None:
+                self._restore(trainer, start)
+            self._introduce(parts, trainer, start)
+            trackers = self._trackers(trainer.step)
+            self._loop(parts, trainer, trackers, stop)
+        finally:
+            for tracker in trackers:
+                tracker.close()
+            parts.scorer.close()
+        outcome = Outcome(trainer.step, parts.total_steps, self.progress, stop.signal)
+        if not stop():
+            self.folder.write_result(
+                {
+                    "accuracy_before": self.progress.accuracy_before,
+                    "accuracy_after": self.progress.accuracy_after,
+                    "steps": trainer.step,
+                    "seconds": round(self.progress.seconds, 2),
+                }
+            )
+        return outcome
+
+    def _loop(self, parts: Parts, trainer: Trainer, trackers: list[Tracker], stop: StopRequest) -> None:
+        options = self.config.trainer
+        if trainer.step == 0 and (options.val_before_train or options.val_only):
+            self._validate(parts, trainer, trackers, stop)
+        if options.val_only:
+            return
+        with ConsoleProgress(self.console, trainer.step, parts.total_steps) as shown:
+            while trainer.step < parts.total_steps and not stop():
+                started = time.monotonic()
+                report = trainer.train_step()
+                last = trainer.step == parts.total_steps
+                metrics = report.metrics
+                if report.warning:
+                    shown.say(f"[yellow]step {trainer.step}: {report.warning}[/yellow]")
+                if _due(options.test_freq, trainer.step, last):
+                    metrics = metrics | self._measure(parts, stop)
+                for tracker in trackers:
+                    tracker.log(trainer.step, metrics)
+                shown.update(trainer.step, metrics)
+                self.progress.seconds += time.monotonic() - started
+                if _due(options.save_freq, trainer.step, last) or stop():
+                    self._save(parts, trainer)
+
+    def _validate(self, parts: Parts, trainer: Trainer, trackers: list[Tracker], stop: StopRequest) -> None:
+        """Measure the accuracy before training."""
+        metrics = self._measure(parts, stop)
+        self.progress.accuracy_before = self.progress.accuracy_after
+        if metrics:
+            self.console.print(
+                f"accuracy on held-out prompts: {self.progress.accuracy_before:.1%}", highlight=False
+            )
+            for tracker in trackers:
+                tracker.log(trainer.step, metrics)
+
+    def _measure(self, parts: Parts, stop: StopRequest) -> dict[str, float]:
+        result = parts.validator.validate(stop) if parts.validator is not None else None
+        if result is None:
+            return {}
+        self.progress.accuracy_after = result.accuracy
+        return result.metrics
+
+    def _save(self, parts: Parts, trainer: Trainer) -> None:
+        state = trainer.state_dict() | {"progress": asdict(self.progress)}
+        self.folder.checkpoints.save(trainer.step, parts.policy.model, parts.tokenizer, state)
+
+    def _restore(self, trainer: Trainer, start: Checkpoint) -> None:
+        state = start.training_state()
+        trainer.load_state_dict(state)
+        self.progress = Progress(**state["progress"])
+
+    def _trackers(self, last_step: int) -> list[Tracker]:
+        info = RunInfo(
+            project=self.config.trainer.project_name,
+            experiment=self.config.trainer.experiment_name,
+            run_id=self.folder.run_id,
+            folder=self.folder.path,
+            config=asdict(self.config),
+        )
+        return [
+            JsonlTracker(self.folder.metrics_file, last_step),
+            *make_trackers(self.config.trainer.logger, info),
+        ]
+
+    def _introduce(self, parts: Parts, trainer: Trainer, start: Checkpoint | None) -> None:
+        model = parts.policy.model
+        parameters = sum(p.numel() for p in model.parameters())
+        rollout, data = self.config.actor_rollout_ref.rollout, self.config.data
+        lines = [
+            f"[bold]{self.config.actor_rollout_ref.model.path}[/bold]  {parameters / 1e6:,.2f} M parameters, "
+            f"{parts.compute.device.type}, {str(parts.compute.dtype).removeprefix('torch.')}",
+            f"{len(parts.collector.dataset):,} training prompts, {data.train_batch_size} x {rollout.n} "
+            f"responses a step, {parts.total_steps} steps of {self.config.algorithm.adv_estimator}",
+            f"writing to {self.folder.path}",
+        ]
+        if start is not None:
+            lines.append(f"going on from step {trainer.step} ({start.path})")
+        for line in lines:
+            self.console.print(line, highlight=False, soft_wrap=True)
+
+
+def _due(every: int, step: int, last: bool) -> bool:
+    return last or (every > 0 and step % every == 0)

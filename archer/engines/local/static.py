@@ -1,0 +1,60 @@
+"""Decoding on a static cache through a compiled forward, for CUDA.
+
+At one token per row a small model waits for kernel launches, not for the GPU. With a cache of fixed size
+the forward pass has fixed shapes, so that it compiles once and replays as CUDA graphs.
+"""
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel, StaticCache
+
+LENGTH_STEP = 64  # cache lengths are rounded up to this, so that few shapes are ever compiled
+
+
+class StaticDecoder:
+    """One token per row and call, on a cache whose buffers are reused for batches of the same shape."""
+
+    def __init__(self, model: PreTrainedModel, compile_forward: bool = True) -> None:
+        self.model = model
+        self._forward = (
+            torch.compile(model.forward, mode="reduce-overhead", dynamic=False)
+            if compile_forward
+            else model.forward
+        )
+        self._caches: dict[tuple[int, int], StaticCache] = {}
+        self._cache: StaticCache | None = None
+        self._real: Tensor | None = None
+        self._length = 0
+
+    def start(
+        self, prompt_cache: DynamicCache, prompt_length: int, new_tokens: int, real: Tensor | None
+    ) -> None:
+        """Take over the cache of a prefill (B rows, `prompt_length` positions, `real` False at padding)."""
+        total = -(-(prompt_length + new_tokens) // LENGTH_STEP) * LENGTH_STEP
+        rows = prompt_cache.layers[0].keys.shape[0]
+        key = (rows, total)
+        if key not in self._caches:
+            self._caches[key] = StaticCache(config=self.model.config, max_cache_len=total)
+        self._cache = self._caches[key]
+        self._cache.reset()
+        for layer, source in enumerate(prompt_cache.layers):
+            self._cache.update(source.keys, source.values, layer)
+        device = prompt_cache.layers[0].keys.device
+        self._real = torch.zeros(rows, total, dtype=torch.long, device=device)
+        self._real[:, :prompt_length] = 1 if real is None else real.long()
+        self._length = prompt_length
+
+    def step(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """Feed [B] tokens at [B] positions and return the [B, V] logits of the next ones."""
+        assert self._cache is not None and self._real is not None, "start() comes first"
+        self._real[:, self._length] = 1
+        self._length += 1
+        output = self._forward(
+            input_ids=tokens[:, None],
+            attention_mask=self._real,
+            position_ids=positions[:, None],
+            past_key_values=self._cache,
+            use_cache=True,
+        )
+        # The compiled forward owns its output buffer and overwrites it at the next replay.
+        return output.logits[:, -1].clone()

@@ -1,0 +1,180 @@
+"""The training loop of the local engine."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from archer.algorithms.advantages import AdvantageInputs, advantage
+from archer.algorithms.aggregation import LossTotals, aggregate
+from archer.algorithms.kl import kl_estimator
+from archer.algorithms.kl_controller import KLControlConfig, KLController
+from archer.algorithms.token_rewards import penalised_rewards, place_scores
+from archer.engines.local.batch import Responses, micro_batch, split_by_tokens
+from archer.engines.local.collect import Collected
+from archer.engines.local.experience import Experience
+from archer.engines.local.metrics import data_metrics, rollout_difference
+from archer.engines.local.parts import Parts
+from archer.engines.local.policy import Policy, TokenStats
+from archer.engines.local.schedule import lr_factor
+from archer.engines.local.timing import Timings
+from archer.engines.local.update import Updater, total_lengths
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What one training step did."""
+
+    metrics: dict[str, float]
+    warning: str | None
+
+
+class Trainer:
+    """Runs training steps and holds the state that a checkpoint saves."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.config = parts.config
+        self.step = 0
+        actor = self.config.actor_rollout_ref.actor
+        name = self.config.algorithm.adv_estimator
+        if name == "grpo" and not self.config.algorithm.norm_adv_by_std_in_grpo:
+            name = "dr_grpo"
+        self._advantage = advantage(name)
+        control = self.config.algorithm.kl_ctrl
+        self._kl_control = KLController(
+            KLControlConfig(control.type, control.kl_coef, control.target_kl, control.horizon)
+        )
+        self._kl_in_reward = kl_estimator(self.config.algorithm.kl_penalty, "algorithm.kl_penalty")
+        self.optimizer = torch.optim.AdamW(
+            parts.policy.model.parameters(),
+            lr=actor.optim.lr,
+            betas=(actor.optim.betas[0], actor.optim.betas[1]),
+            weight_decay=actor.optim.weight_decay,
+            fused=True,
+        )
+        factor = lr_factor(actor.optim, parts.total_steps)
+        self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, factor)
+        self._updater = Updater(
+            parts.policy,
+            self.optimizer,
+            actor,
+            self.config.data.max_response_length,
+            self.config.trainer.skip_optimizer_step,
+        )
+
+    def train_step(self) -> StepReport:
+        """Run one step: rollout, rewards, advantages, update."""
+        self.step += 1
+        timings = Timings()
+        with timings("step"):
+            with timings("gen"):
+                collected = self.parts.collector.collect(self.step)
+            metrics = self._learn(collected, timings) if len(collected.judged.responses) else {}
+            self.scheduler.step()
+            self.parts.sampling_weights.refresh()
+        metrics |= timings.metrics() | self._performance(collected, timings)
+        return StepReport(metrics, collected.warning)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything besides the weights that the next step depends on."""
+        return {
+            "step": self.step,
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": self.scheduler.state_dict(),
+            "data": self.parts.collector.sampler.state_dict(),
+            "kl_control": self._kl_control.state_dict(),
+            "rng": torch.get_rng_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint; the weights are loaded with the model."""
+        self.step = state["step"]
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scheduler.load_state_dict(state["scheduler"])
+        self.parts.collector.sampler.load_state_dict(state["data"])
+        self._kl_control.load_state_dict(state["kl_control"])
+        torch.set_rng_state(state["rng"])
+
+    def _learn(self, collected: Collected, timings: Timings) -> dict[str, float]:
+        responses = collected.judged.responses
+        actor, algorithm = self.config.actor_rollout_ref.actor, self.config.algorithm
+        groups = len(collected.judged.groups.unique())
+        on_policy = actor.ppo_epochs == 1 and groups <= actor.ppo_mini_batch_size
+        old: TokenStats | None = None
+        if not on_policy or algorithm.use_kl_in_reward:
+            with timings("old_log_prob"):
+                old = self._forward(self.parts.policy, responses)
+        reference: TokenStats | None = None
+        if self.parts.reference is not None:
+            with timings("ref"):
+                reference = self._forward(self.parts.reference, responses)
+
+        metrics: dict[str, float] = {}
+        with timings("adv"):
+            token_rewards = place_scores(collected.judged.scores, responses.mask)
+            if algorithm.use_kl_in_reward:
+                assert old is not None and reference is not None
+                token_rewards = self._penalise(token_rewards, responses.mask, old, reference, metrics)
+            advantages = self._advantage(
+                AdvantageInputs(token_rewards, responses.mask, collected.judged.groups, algorithm.gamma)
+            )
+        experience = Experience(
+            judged=collected.judged,
+            advantages=advantages,
+            old_log_probs=None if old is None or on_policy else old.log_probs,
+            ref_log_probs=reference.log_probs if reference is not None and actor.use_kl_loss else None,
+        )
+        with timings("update_actor"):
+            result = self._updater.update(experience, self.step)
+        seen = result.log_probs if old is None else old.log_probs
+        return (
+            metrics
+            | data_metrics(collected, token_rewards, advantages)
+            | result.metrics
+            | rollout_difference(responses, seen)
+        )
+
+    def _penalise(
+        self,
+        token_rewards: Tensor,  # [N, L]
+        mask: Tensor,  # [N, L]
+        old: TokenStats,
+        reference: TokenStats,
+        metrics: dict[str, float],
+    ) -> Tensor:  # [N, L]
+        """Subtract the KL to the reference from the rewards and steer its coefficient."""
+        kl = self._kl_in_reward(old.log_probs, reference.log_probs)
+        penalised = penalised_rewards(token_rewards, kl, mask, self._kl_control.value)
+        current = float(aggregate(kl, mask, "seq-mean-token-mean", LossTotals.of(mask)))
+        metrics["actor/reward_kl_penalty"] = current
+        metrics["actor/reward_kl_penalty_coeff"] = self._kl_control.value
+        self._kl_control.update(current, len(mask))
+        return penalised
+
+    @torch.no_grad()
+    def _forward(self, policy: Policy, responses: Responses) -> TokenStats:
+        """Log-probs and entropies of all responses, [N, L] on the CPU."""
+        options = self.config.actor_rollout_ref
+        budget = options.rollout.log_prob_max_token_len_per_gpu or options.actor.ppo_max_token_len_per_gpu
+        shape = responses.mask.shape
+        result = TokenStats(torch.zeros(shape), torch.zeros(shape))
+        for rows in split_by_tokens(total_lengths(responses), range(len(responses)), budget):
+            batch = micro_batch(responses, rows, policy.compute.device)
+            stats = policy.token_stats(batch)
+            result.log_probs[batch.rows, : batch.mask.shape[1]] = stats.log_probs.float().cpu()
+            result.entropy[batch.rows, : batch.mask.shape[1]] = stats.entropy.float().cpu()
+        return result
+
+    def _performance(self, collected: Collected, timings: Timings) -> dict[str, float]:
+        responses = collected.judged.responses
+        tokens = sum(total_lengths(responses)) if len(responses) else 0
+        seconds = timings.seconds["step"]
+        return {
+            "perf/total_num_tokens": float(tokens),
+            "perf/sampled_tokens": float(collected.sampled_tokens),
+            "perf/time_per_step": seconds,
+            "perf/throughput": collected.sampled_tokens / seconds,
+            "perf/max_memory_allocated_gb": self.parts.compute.peak_memory_gb(),
+        }

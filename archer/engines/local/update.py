@@ -1,0 +1,180 @@
+"""The policy update: epochs, mini-batches, micro-batches, optimizer steps."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from archer.algorithms.aggregation import LossTotals, aggregate
+from archer.algorithms.kl import kl_estimator
+from archer.algorithms.policy_losses import ClipConfig, LossInputs, PolicyLossConfig, policy_loss
+from archer.config.model import ActorConfig
+from archer.engines.local.batch import MicroBatch, Responses, micro_batch, split_by_rows, split_by_tokens
+from archer.engines.local.experience import Experience
+from archer.engines.local.policy import Policy, TokenStats
+from archer.engines.local.seeds import stream
+from archer.engines.local.sums import TokenSums
+
+
+@dataclass(frozen=True)
+class UpdateResult:
+    """Metrics of an update and what its first pass over each response saw, [N, L] on the CPU."""
+
+    metrics: dict[str, float]
+    log_probs: Tensor
+    entropy: Tensor
+
+
+class Updater:
+    """Applies PPO-style updates to a policy."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        optimizer: torch.optim.Optimizer,
+        config: ActorConfig,
+        max_response_length: int,
+        skip_optimizer_step: bool = False,
+    ) -> None:
+        self.policy = policy
+        self.optimizer = optimizer
+        self.config = config
+        self.horizon = config.loss_scale_factor or max_response_length
+        self.skip_optimizer_step = skip_optimizer_step
+        self._kl = kl_estimator(config.kl_loss_type)
+        self._loss = policy_loss(
+            PolicyLossConfig(
+                loss_mode=config.policy_loss.loss_mode,
+                clip=ClipConfig(
+                    clip_ratio_low=_or(config.clip_ratio_low, config.clip_ratio),
+                    clip_ratio_high=_or(config.clip_ratio_high, config.clip_ratio),
+                    clip_ratio_c=config.clip_ratio_c,
+                ),
+            )
+        )
+
+    def update(self, experience: Experience, step: int) -> UpdateResult:
+        """Run all epochs over the step's responses."""
+        sums = TokenSums()
+        shape = experience.responses.mask.shape
+        seen = TokenStats(torch.zeros(shape), torch.zeros(shape))
+        losses: list[dict[str, float]] = []
+        norms: list[float] = []
+        skipped = 0
+        for epoch in range(self.config.ppo_epochs):
+            for rows in mini_batches(experience.judged.groups, self.config, epoch, step):
+                losses.append(self._accumulate(experience, rows, sums, seen if epoch == 0 else None))
+                norms.append(self._apply())
+                skipped += not torch.isfinite(torch.tensor(norms[-1]))
+        metrics = {f"actor/{name}": value for name, value in sums.means().items()}
+        for name in losses[0] if losses else ():
+            metrics[f"actor/{name}"] = sum(loss[name] for loss in losses) / len(losses)
+        if norms:
+            metrics["actor/grad_norm"] = sum(norms) / len(norms)
+        metrics["actor/skipped_updates"] = float(skipped)
+        metrics["actor/lr"] = self.optimizer.param_groups[0]["lr"]
+        return UpdateResult(metrics, seen.log_probs, seen.entropy)
+
+    def _accumulate(
+        self, experience: Experience, rows: list[int], sums: TokenSums, seen: TokenStats | None
+    ) -> dict[str, float]:
+        """Backward through one mini-batch, a micro-batch at a time; returns its loss terms."""
+        totals = LossTotals.of(experience.responses.mask[rows])
+        self.optimizer.zero_grad(set_to_none=True)
+        terms: dict[str, float] = {}
+        for chunk in micro_batches(experience.responses, rows, self.config):
+            batch = micro_batch(experience.responses, chunk, self.policy.compute.device)
+            stats = self.policy.token_stats(batch, entropy_grad=self.config.entropy_coeff != 0)
+            loss = self._micro_loss(experience, batch, stats, totals, sums, terms)
+            loss.backward()
+            if seen is not None:
+                _record(seen.log_probs, batch, stats.log_probs)
+                _record(seen.entropy, batch, stats.entropy)
+        return terms
+
+    def _micro_loss(
+        self,
+        experience: Experience,
+        batch: MicroBatch,
+        stats: TokenStats,
+        totals: LossTotals,
+        sums: TokenSums,
+        terms: dict[str, float],
+    ) -> Tensor:
+        """Return the micro-batch's share of the mini-batch loss: policy + KL - entropy bonus."""
+        config = self.config
+
+        def term(name: str, per_token: Tensor) -> Tensor:
+            value = aggregate(per_token, batch.mask, config.loss_agg_mode, totals, self.horizon)
+            terms[name] = terms.get(name, 0.0) + float(value.detach())
+            return value
+
+        old = stats.log_probs.detach()
+        if experience.old_log_probs is not None:
+            old = _take(experience.old_log_probs, batch)
+        outputs = self._loss(
+            LossInputs(stats.log_probs, old, _take(experience.advantages, batch), batch.mask)
+        )
+        loss = term("pg_loss", outputs.per_token)
+        for name, mark in outputs.marks.items():
+            sums.add(name, mark, batch.mask)
+        sums.add("entropy", stats.entropy, batch.mask)
+        if config.use_kl_loss:
+            assert experience.ref_log_probs is not None
+            kl = self._kl(stats.log_probs, _take(experience.ref_log_probs, batch))
+            loss = loss + config.kl_loss_coef * term("kl_loss", kl)
+        if config.entropy_coeff != 0:
+            loss = loss - config.entropy_coeff * term("entropy_loss", stats.entropy)
+        return loss
+
+    def _apply(self) -> float:
+        """Clip, step and return the gradient norm. A norm that is not finite leaves the weights alone."""
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.config.grad_clip))
+        if not self.skip_optimizer_step and torch.isfinite(torch.tensor(norm)):
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return norm
+
+
+def mini_batches(groups: Tensor, config: ActorConfig, epoch: int, step: int) -> Iterator[list[int]]:
+    """Yield the rows of each mini-batch: whole prompt groups, `ppo_mini_batch_size` of them."""
+    order = list(dict.fromkeys(groups.tolist()))
+    if config.shuffle:
+        generator = stream(groups.device, config.data_loader_seed, "mini-batches", step, epoch)
+        order = [order[i] for i in torch.randperm(len(order), generator=generator).tolist()]
+    members: dict[int, list[int]] = {group: [] for group in order}
+    for row, group in enumerate(groups.tolist()):
+        members[group].append(row)
+    for start in range(0, len(order), config.ppo_mini_batch_size):
+        yield [row for group in order[start : start + config.ppo_mini_batch_size] for row in members[group]]
+
+
+def micro_batches(responses: Responses, rows: list[int], config: ActorConfig) -> Iterator[list[int]]:
+    """Divide a mini-batch by token budget or by row count."""
+    if not config.use_dynamic_bsz:
+        assert config.ppo_micro_batch_size_per_gpu is not None
+        return split_by_rows(rows, config.ppo_micro_batch_size_per_gpu)
+    return split_by_tokens(total_lengths(responses), rows, config.ppo_max_token_len_per_gpu)
+
+
+def total_lengths(responses: Responses) -> list[int]:
+    """Return prompt plus response length of every row."""
+    return [
+        len(prompt.token_ids) + int(length)
+        for prompt, length in zip(responses.prompts, responses.lengths.tolist(), strict=True)
+    ]
+
+
+def _take(values: Tensor, batch: MicroBatch) -> Tensor:
+    """Return the micro-batch's rows of an [N, L] tensor, cut to its longest response."""
+    return values[batch.rows, : batch.mask.shape[1]].to(batch.mask.device)
+
+
+def _record(target: Tensor, batch: MicroBatch, values: Tensor) -> None:
+    target[batch.rows, : values.shape[1]] = values.detach().float().cpu()
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value

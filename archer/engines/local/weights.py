@@ -1,0 +1,30 @@
+"""The copy of the policy that samples, where training and sampling use different number formats."""
+
+import copy
+
+import torch
+from transformers import PreTrainedModel
+
+from archer.engines.local.device import Compute
+
+
+class SamplingWeights:
+    """The model that the rollout uses: the policy itself in float32, a narrower copy otherwise.
+
+    Decoding under autocast would convert every weight for every token.
+    """
+
+    def __init__(self, policy: PreTrainedModel, compute: Compute) -> None:
+        self._policy = policy
+        self.model = policy
+        if compute.mixed:
+            self.model = copy.deepcopy(policy).to(compute.dtype)
+            self.model.eval()
+            self.model.requires_grad_(False)
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Take over the policy's current weights."""
+        if self.model is not self._policy:
+            for target, source in zip(self.model.parameters(), self._policy.parameters(), strict=True):
+                target.copy_(source)

@@ -1,0 +1,91 @@
+"""TensorBoard, W&B and trackio, each imported only when it is asked for."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from archer.errors import ArcherError
+from archer.tracking.base import RunInfo, Tracker
+
+
+class TensorboardTracker:
+    """Writes event files to `tensorboard/` in the run folder."""
+
+    def __init__(self, run: RunInfo) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer: Any = SummaryWriter(str(run.folder / "tensorboard"))
+
+    def log(self, step: int, metrics: dict[str, float]) -> None:
+        """Record one scalar per metric."""
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """Flush the event file."""
+        self._writer.close()
+
+
+class WandbTracker:
+    """Logs to Weights & Biases; `WANDB_MODE=offline` keeps everything in the run folder."""
+
+    def __init__(self, run: RunInfo) -> None:
+        import wandb
+
+        self._run: Any = wandb.init(
+            project=run.project,
+            name=run.experiment,
+            id=run.run_id,
+            resume="allow",
+            dir=str(run.folder),
+            config=run.config,
+        )
+
+    def log(self, step: int, metrics: dict[str, float]) -> None:
+        """Record the metrics of one step."""
+        self._run.log(metrics, step=step)
+
+    def close(self) -> None:
+        """Finish the run."""
+        self._run.finish()
+
+
+class TrackioTracker:
+    """Logs to trackio's local store."""
+
+    def __init__(self, run: RunInfo) -> None:
+        import trackio
+
+        self._trackio: Any = trackio
+        trackio.init(
+            project=run.project, name=f"{run.experiment}-{run.run_id}", config=run.config, resume="allow"
+        )
+
+    def log(self, step: int, metrics: dict[str, float]) -> None:
+        """Record the metrics of one step."""
+        self._trackio.log(metrics, step=step)
+
+    def close(self) -> None:
+        """Finish the run."""
+        self._trackio.finish()
+
+
+TRACKERS: dict[str, Callable[[RunInfo], Tracker]] = {
+    "tensorboard": TensorboardTracker,
+    "wandb": WandbTracker,
+    "trackio": TrackioTracker,
+}
+
+
+def make_trackers(names: Sequence[str], run: RunInfo) -> list[Tracker]:
+    """Return the trackers that `trainer.logger` names (`console` is not one of them)."""
+    trackers = []
+    for name in names:
+        if name == "console":
+            continue
+        try:
+            trackers.append(TRACKERS[name](run))
+        except ModuleNotFoundError as error:
+            raise ArcherError(
+                f'trainer.logger names {name}, but it is not installed: pip install "archer-rl[{name}]".'
+            ) from error
+    return trackers
