@@ -1,0 +1,79 @@
+"""`archer trace check` and `archer trace show`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from archer.errors import ArcherError
+from archer.trace.check import check_trace
+from archer.trace.reader import TraceReader, find_traces
+from archer.trace.show import Metric, render_step
+from archer.trace.visible import visible
+
+app = typer.Typer(help="Check and show the traces of a run.", no_args_is_help=True)
+
+Folder = Annotated[Path, typer.Argument(help="A trace folder, or the output folder of a run.", metavar="DIR")]
+
+
+class MetricChoice(Enum):
+    """What tokens are coloured by."""
+
+    entropy = "entropy"
+    influence = "influence"
+
+
+@app.command()
+def check(folder: Folder) -> None:
+    """Say whether a trace is whole: steps, rows, tokens, NaNs, damaged files.
+
+    Exits with 0 when every trace in DIR is whole, 1 when one is damaged, 2 when there is none to read.
+    """
+    with _user_errors():
+        reports = [check_trace(path) for path in find_traces(folder)]
+    for report in reports:
+        # Reasons may quote names out of the files, so they are as untrusted as the rest.
+        typer.echo("\n".join(visible(line) for line in report.render().split("\n")))
+    raise typer.Exit(0 if all(report.whole for report in reports) else 1)
+
+
+@app.command()
+def show(
+    folder: Folder,
+    step: Annotated[int, typer.Option(help="The training step to show.")],
+    metric: Annotated[
+        MetricChoice | None,
+        typer.Option(help="Colour tokens by this; by default influence where there is any."),
+    ] = None,
+    response: Annotated[int | None, typer.Option(help="The response (row of the step) to show.")] = None,
+    group: Annotated[int | None, typer.Option(help="List this group's responses, show its first.")] = None,
+    top: Annotated[int, typer.Option(help="How many of the highest and lowest tokens to list.")] = 10,
+) -> None:
+    """Print the tokens of a response coloured by entropy or influence, and its most extreme tokens."""
+    with _user_errors():
+        readers = [TraceReader(path) for path in find_traces(folder)]
+        reader = _holding(readers, None if metric is None else metric.value)
+        chosen: Metric = metric.value if metric is not None else reader.summary.kind
+        render_step(Console(), reader, step, metric=chosen, response=response, group=group, top=top)
+
+
+def _holding(readers: list[TraceReader], metric: Metric | None) -> TraceReader:
+    """The trace to show: the entropy trace has all rows, the influence trace the selected ones with both
+    metrics.
+    """
+    preferred = metric or "influence"
+    return next((reader for reader in readers if reader.summary.kind == preferred), readers[0])
+
+
+@contextmanager
+def _user_errors() -> Iterator[None]:
+    try:
+        yield
+    except ArcherError as error:
+        Console(stderr=True).print(Text(visible(str(error)), style="red"))
+        raise typer.Exit(2) from error

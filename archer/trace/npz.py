@@ -1,0 +1,165 @@
+"""Step files: ordinary compressed `.npz`, written fast and read with suspicion.
+
+Writing differs from `np.savez_compressed` only in the deflate level: level 1 takes half the time of the
+default 6 on trace arrays for 3 % more bytes. Reading never unpickles and looks at every header before it
+makes room for the data.
+"""
+
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, BinaryIO
+
+import numpy as np
+from numpy.lib import format as npy
+
+from archer.errors import ArcherError
+
+DEFLATE_LEVEL = 1
+MAX_STEP_BYTES = 8 * 2**30
+"""Most bytes that the arrays of one file may unfold to; 4096 responses x 32768 tokens need 2 GiB."""
+_CHUNK = 16 * 2**20
+_MAX_DIMENSIONS = 2
+_DECODING_ERRORS = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    tokenize.TokenError,
+    OSError,
+    EOFError,
+    ValueError,
+    LookupError,
+    SyntaxError,
+    RuntimeError,
+    MemoryError,
+    OverflowError,
+)
+
+
+class DamagedFileError(ArcherError):
+    """A file of the trace cannot be read as what it should be; the message says why."""
+
+
+@dataclass(frozen=True)
+class ArrayHeader:
+    """What an `.npz` member says of itself before its data is read."""
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    fortran_order: bool
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        total = 1
+        for size in self.shape:
+            total *= size
+        return total
+
+
+def write_npz(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays as a compressed `.npz` that plain `np.load(allow_pickle=False)` reads."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=DEFLATE_LEVEL) as archive:
+        for name, array in arrays.items():
+            # A fixed date makes equal arrays equal files.
+            member = zipfile.ZipInfo(f"{name}.npy", date_time=(1980, 1, 1, 0, 0, 0))
+            member.compress_type = zipfile.ZIP_DEFLATED
+            member._compresslevel = DEFLATE_LEVEL  # type: ignore[attr-defined]  # public from Python 3.13
+            with archive.open(member, "w", force_zip64=True) as stream:
+                npy.write_array(stream, array, allow_pickle=False)
+
+
+class NpzReader:
+    """An open `.npz` file whose headers are known and whose arrays are read one at a time. A context manager.
+
+    Raises `DamagedFileError` for anything that is not a sound archive of plain arrays within `max_bytes`.
+    Arrays of Python objects appear in `headers` and are never read.
+    """
+
+    def __init__(self, path: Path, *, only: Collection[str], max_bytes: int = MAX_STEP_BYTES) -> None:
+        with _reporting_damage():
+            self._archive = zipfile.ZipFile(path)
+        try:
+            with _reporting_damage():
+                self.headers = self._read_headers(only)
+            unfolded = sum(h.count * h.dtype.itemsize for h in self.headers.values())
+            if unfolded > max_bytes:
+                raise DamagedFileError(
+                    f"its arrays would unfold to {unfolded} bytes; at most {max_bytes} are read"
+                )
+        except DamagedFileError:
+            self._archive.close()
+            raise
+
+    def __enter__(self) -> "NpzReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._archive.close()
+
+    def read(self, name: str) -> np.ndarray:
+        """The data of one array."""
+        with _reporting_damage():
+            return self._read(self.headers[name])
+
+    def _read_headers(self, only: Collection[str]) -> dict[str, ArrayHeader]:
+        headers = {}
+        for member in self._archive.infolist():
+            name = member.filename.removesuffix(".npy")
+            if name not in only or name == member.filename:
+                continue
+            if name in headers:
+                raise DamagedFileError(f"{name} is in the file twice")
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise DamagedFileError(f"{name} is compressed by something other than deflate")
+            with self._archive.open(member) as stream:
+                headers[name] = _read_header(stream, name)
+        return headers
+
+    def _read(self, header: ArrayHeader) -> np.ndarray:
+        if header.dtype.hasobject:
+            raise DamagedFileError(f"{header.name} holds Python objects, which would have to be unpickled")
+        with self._archive.open(f"{header.name}.npy") as stream:
+            _read_header(stream, header.name)
+            data = np.empty(header.count, dtype=header.dtype)
+            view, filled = data.view(np.uint8).data if data.nbytes else memoryview(b""), 0
+            while chunk := stream.read(_CHUNK):  # reading to the end also checks the CRC
+                if filled + len(chunk) > data.nbytes:
+                    raise DamagedFileError(f"{header.name} holds more data than its shape {header.shape}")
+                view[filled : filled + len(chunk)] = chunk
+                filled += len(chunk)
+        if filled < data.nbytes:
+            raise DamagedFileError(f"{header.name} holds {filled} of {data.nbytes} bytes")
+        return data.reshape(header.shape, order="F" if header.fortran_order else "C")
+
+
+def _read_header(stream: IO[bytes], name: str) -> ArrayHeader:
+    version = npy.read_magic(stream)
+    if version == (1, 0):
+        shape, fortran_order, dtype = npy.read_array_header_1_0(stream)
+    elif version == (2, 0):
+        shape, fortran_order, dtype = npy.read_array_header_2_0(stream)
+    else:
+        raise DamagedFileError(f"{name} has .npy version {version}")
+    plain = dtype.names is None and dtype.subdtype is None
+    if not plain or len(shape) > _MAX_DIMENSIONS or min(shape, default=0) < 0:
+        raise DamagedFileError(f"{name} is not a plain array of at most {_MAX_DIMENSIONS} dimensions")
+    return ArrayHeader(name, dtype, shape, fortran_order)
+
+
+@contextmanager
+def _reporting_damage() -> Iterator[None]:
+    """Turn what zipfile, zlib and NumPy's header parser raise on foreign bytes into one error that names
+    the reason.
+    """
+    try:
+        yield
+    except _DECODING_ERRORS as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DamagedFileError(f"unreadable: {reason}") from error

@@ -1,0 +1,191 @@
+"""A traced response in the terminal: its tokens coloured by entropy or influence, and the most extreme ones.
+
+Everything that comes out of a trace is untrusted and passes through `visible` before it is printed.
+"""
+
+from typing import Literal
+
+import numpy as np
+from rich.console import Console
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from archer.errors import ArcherError
+from archer.trace.reader import LoadedStep, TraceReader
+from archer.trace.schema import TraceStep
+from archer.trace.visible import visible
+from archer.trace.vocab import Vocab
+
+Metric = Literal["entropy", "influence"]
+METRICS: tuple[Metric, ...] = ("entropy", "influence")
+
+Rgb = tuple[float, float, float]
+SEQUENTIAL: tuple[Rgb, ...] = ((0, 32, 76), (64, 77, 107), (124, 123, 120), (187, 174, 107), (255, 233, 69))
+"""Dark blue over grey to yellow: even steps of lightness, the same for colour-blind readers."""
+DIVERGING: tuple[Rgb, ...] = (
+    (33, 102, 172),
+    (146, 197, 222),
+    (247, 247, 247),
+    (244, 165, 130),
+    (178, 24, 43),
+)
+"""Blue for negative, white for zero, red for positive."""
+NO_VALUE = Style(dim=True, underline=True)
+OUTSIDE = Style(dim=True, italic=True)
+PROMPT_CHARACTERS = 2000
+
+
+def render_step(
+    console: Console,
+    reader: TraceReader,
+    step: int,
+    *,
+    metric: Metric,
+    response: int | None = None,
+    group: int | None = None,
+    top: int = 10,
+) -> None:
+    """Print one response of a step: its facts, prompt, coloured tokens, top and bottom tokens.
+
+    `response` is a row of the step. Without it the first row is shown, or the first of `group`, whose
+    responses are then listed too.
+    """
+    if top < 0:
+        raise ArcherError(f"top is {top}, expected 0 or more.")
+    loaded = reader.read(step)
+    arrays, values = loaded.arrays, _values(loaded, metric)
+    rows = _rows(arrays, step, group)
+    row = rows[0] if response is None else response
+    if row not in rows:
+        among = f"responses {rows[0]} to {rows[-1]}" if group is None else f"group {group}: responses {rows}"
+        raise ArcherError(f"step {step} has no response {row}; expected one of {among}.")
+    for note in loaded.notes:
+        console.print(Text(f"note: {note}", style="yellow"))
+    if group is not None:
+        console.print(_group_table(arrays, values, rows, metric))
+    console.print(_headline(arrays, step, row))
+    prompt = arrays.prompt(row)
+    if prompt is not None:
+        text = "".join(token_texts(reader.vocab, prompt))
+        cut = " [...] " if len(text) > PROMPT_CHARACTERS else ""
+        console.print(Text(cut + _lines(text[-PROMPT_CHARACTERS:]), style="dim"))
+    mask = arrays.response_mask[row]
+    length = int(np.flatnonzero(mask)[-1]) + 1 if mask.any() else 0
+    tokens = token_texts(reader.vocab, arrays.responses[row, :length])
+    bound = _bound(values[row][mask])
+    console.print(_coloured(tokens, values[row, :length], mask[:length], metric, bound))
+    console.print(_legend(metric, bound))
+    if top:
+        console.print(_extremes(tokens, values[row], arrays, row, metric, top))
+
+
+def token_texts(vocab: Vocab | None, token_ids: np.ndarray) -> list[str]:
+    """The text of each token, raw; without a vocabulary the ids themselves."""
+    if vocab is None:
+        return [f"⟨{token_id}⟩" for token_id in token_ids]
+    return vocab.decode(token_ids).tokens()
+
+
+def colour(value: float, bound: float, metric: Metric) -> Style:
+    """Background of a value: entropy from 0 to `bound`, influence from -`bound` to `bound`, white at 0."""
+    ramp = SEQUENTIAL if metric == "entropy" else DIVERGING
+    share = value / bound if metric == "entropy" else (value / bound + 1) / 2
+    position = min(max(share, 0.0), 1.0) * (len(ramp) - 1)
+    low = min(int(position), len(ramp) - 2)
+    weight = position - low
+    red, green, blue = (round(a + (b - a) * weight) for a, b in zip(ramp[low], ramp[low + 1], strict=True))
+    dark = 0.299 * red + 0.587 * green + 0.114 * blue < 140
+    return Style.parse(f"{'white' if dark else 'black'} on rgb({red},{green},{blue})")
+
+
+def _values(loaded: LoadedStep, metric: Metric) -> np.ndarray:
+    if metric not in METRICS:
+        raise ArcherError(f"metric is {metric!r}, expected one of {', '.join(METRICS)}.")
+    if metric == "entropy":
+        return loaded.arrays.entropies.astype(np.float64)
+    if loaded.arrays.influence is None:
+        raise ArcherError(f"step {loaded.step} of this trace holds no influence; show --metric entropy.")
+    return loaded.arrays.influence.astype(np.float64)
+
+
+def _rows(arrays: TraceStep, step: int, group: int | None) -> list[int]:
+    if group is None:
+        rows = list(range(arrays.rows))
+    elif arrays.group_id is None:
+        raise ArcherError(f"step {step} of this trace has no groups; choose a response instead.")
+    else:
+        rows = np.flatnonzero(arrays.group_id == group).tolist()
+    if not rows:
+        wanted = "no responses" if group is None else f"no group {group}"
+        raise ArcherError(f"step {step} has {wanted}.")
+    return rows
+
+
+def _bound(values: np.ndarray) -> float:
+    """99th percentile of |value|, so that one outlier does not bleach the rest."""
+    finite = np.abs(values[np.isfinite(values)])
+    bound = float(np.percentile(finite, 99)) if finite.size else 0.0
+    return bound if bound > 0 else 1.0
+
+
+def _facts(arrays: TraceStep, row: int) -> list[str]:
+    facts = [f"response {row}"]
+    if arrays.group_id is not None:
+        facts.append(f"group {arrays.group_id[row]}")
+    if arrays.uid is not None:
+        facts.append(f"uid {visible(str(arrays.uid[row]))}")
+    if arrays.accepted is not None:
+        facts.append("accepted" if arrays.accepted[row] else "rejected")
+    if arrays.reward is not None:
+        facts.append(f"reward {arrays.reward[row]:g}")
+    return [*facts, f"{arrays.lengths[row]} tokens"]
+
+
+def _headline(arrays: TraceStep, step: int, row: int) -> Text:
+    return Text(" · ".join([f"step {step}", *_facts(arrays, row)]), style="bold")
+
+
+def _coloured(tokens: list[str], values: np.ndarray, mask: np.ndarray, metric: Metric, bound: float) -> Text:
+    """The tokens; those outside the mask italic, those without a value underlined."""
+    text = Text()
+    for token, value, valid in zip(tokens, values, mask, strict=True):
+        style = OUTSIDE if not valid else NO_VALUE if not np.isfinite(value) else colour(value, bound, metric)
+        text.append(_lines(token), style=style)
+    return text
+
+
+def _lines(text: str) -> str:
+    """Visible text that keeps its line breaks."""
+    return visible(text).replace("␊", "␊\n")
+
+
+def _legend(metric: Metric, bound: float) -> Text:
+    low = 0.0 if metric == "entropy" else -bound
+    text = Text(f"{metric} {low:.3g} ")
+    for value in np.linspace(low, bound, 15):
+        text.append(" ", style=colour(float(value), bound, metric))
+    return text.append(f" {bound:.3g}   99th percentile of this response; underlined: no value")
+
+
+def _extremes(
+    tokens: list[str], values: np.ndarray, arrays: TraceStep, row: int, metric: Metric, top: int
+) -> Table:
+    table = Table("", "position", "id", "token", metric, title=f"top and bottom tokens by {metric}")
+    usable = np.flatnonzero(arrays.response_mask[row] & np.isfinite(values))
+    order = usable[np.argsort(values[usable], kind="stable")]
+    for label, chosen in (("top", order[::-1][:top]), ("bottom", order[:top])):
+        for position in chosen:
+            cells = (label, str(position), str(arrays.responses[row, position]))
+            table.add_row(*cells, Text(visible(tokens[position])), f"{values[position]:.4g}")
+        table.add_section()
+    return table
+
+
+def _group_table(arrays: TraceStep, values: np.ndarray, rows: list[int], metric: Metric) -> Table:
+    table = Table("responses of the group", f"mean {'|influence|' if metric == 'influence' else metric}")
+    for row in rows:
+        valid = values[row][arrays.response_mask[row]]
+        finite = np.abs(valid[np.isfinite(valid)])
+        table.add_row(Text(" · ".join(_facts(arrays, row))), f"{finite.mean():.4g}" if finite.size else "-")
+    return table

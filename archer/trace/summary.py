@@ -1,0 +1,92 @@
+"""`summary.json`: what a trace is, replaced atomically after every step."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from archer.errors import ArcherError
+from archer.trace.files import SUMMARY, regular_file_inside, replace_atomically
+from archer.trace.schema import FORMAT_MAJOR, FORMAT_VERSION, TRACE_KINDS, TraceKind
+from archer.trace.statistics import finite_number, whole_number
+
+MAX_SUMMARY_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class TraceSummary:
+    """Run-level facts of a trace."""
+
+    kind: TraceKind
+    format_version: str = FORMAT_VERSION
+    write_every: int = 1
+    steps: int = 0
+    latest_step: int | None = None
+    created: float | None = None
+    """Unix time at which the trace was started."""
+    updated: float | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """Whatever the run wants to be known by: experiment name, model, configuration. Plain JSON."""
+
+    @property
+    def format_major(self) -> int:
+        """The part of the version that decides whether a reader understands the trace."""
+        return _major(self.format_version)
+
+
+def write_summary(folder: Path, summary: TraceSummary, *, fsync: bool) -> None:
+    """Replace the trace's summary."""
+    content = json.dumps(summary.__dict__, indent=2, allow_nan=False).encode() + b"\n"
+    replace_atomically(folder / SUMMARY, lambda file: file.write(content), fsync=fsync)
+
+
+def read_summary(folder: Path) -> TraceSummary | None:
+    """The trace's summary, None where there is none; a trace without `format_version` is of the first format.
+
+    Raises `ArcherError` for a newer major version, and for a file that is not a summary.
+    """
+    path = regular_file_inside(folder, SUMMARY)
+    if path is None:
+        return None
+    if path.stat().st_size > MAX_SUMMARY_BYTES:
+        raise ArcherError(f"{path} is larger than {MAX_SUMMARY_BYTES} bytes; it is not a trace summary.")
+    try:
+        record = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ArcherError(
+            f"{path} is not valid JSON ({error}); remove it to read the trace without it."
+        ) from error
+    if not isinstance(record, dict):
+        raise ArcherError(f"{path} holds a JSON {type(record).__name__}, expected an object.")
+    version = str(record.get("format_version", "1"))
+    if _major(version) > FORMAT_MAJOR:
+        raise ArcherError(
+            f"{folder} is a trace of format {version}; this Archer reads formats up to {FORMAT_MAJOR}.x. "
+            "Update Archer to read it."
+        )
+    kind = record.get("kind")
+    metadata = record.get("metadata")
+    return TraceSummary(
+        kind=kind if kind in TRACE_KINDS else kind_of_folder(folder),
+        format_version=version,
+        write_every=whole_number(record.get("write_every")) or 1,
+        steps=whole_number(record.get("steps")) or 0,
+        latest_step=whole_number(record.get("latest_step")),
+        created=finite_number(record.get("created")),
+        updated=finite_number(record.get("updated")),
+        metadata=metadata if isinstance(metadata, dict) else {},
+    )
+
+
+def kind_of_folder(folder: Path) -> TraceKind:
+    """The kind of a trace that does not say it: older traces are told apart by their folder's name alone."""
+    return "influence" if "influence" in folder.resolve().name else "entropy"
+
+
+def _major(version: str) -> int:
+    head = version.split(".")[0]
+    if not (head.isascii() and head.isdigit() and len(head) < 6):
+        raise ArcherError(
+            f"trace format_version is {version[:40]!r}, expected a number such as {FORMAT_VERSION!r}."
+        )
+    return int(head)
