@@ -3,9 +3,9 @@
     OMP_NUM_THREADS=2 python scripts/make_tiny_reasoner.py
 
 Builds the tokenizer, trains a small Qwen2 model from scratch on worked sums of which some are deliberately
-wrong (supervised, response tokens only), saves both, and measures what RL will start from: accuracy of sampled
-responses on held-out prompts and the share of groups that hold right and wrong responses. Takes a few minutes
-on two cores. The seed fixes everything that is random.
+wrong (supervised, response tokens only), saves both, and measures what RL will start from: the accuracy of
+sampled responses on held-out prompts and the share of groups that hold both right and wrong ones. Takes a few
+minutes on two cores. The seed fixes everything that is random.
 """
 
 import argparse
@@ -16,15 +16,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, pre_tokenizers
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen2Tokenizer,
+)
 
-from archer.data.arithmetic import arithmetic_rows, draw_pairs, prompt_messages, write_steps
+from archer.data.arithmetic import prompt_messages, write_steps
+from archer.data.arithmetic_rows import arithmetic_rows, draw_pairs
 from archer.data.builtin import tiny_reasoner_path
 
-PAD, END, UNKNOWN, USER, ASSISTANT = "<|pad|>", "<|end|>", "<|unk|>", "<|user|>", "<|assistant|>"
-VOCABULARY = [PAD, END, UNKNOWN, USER, ASSISTANT, *"0123456789+=\n", "\\boxed{", "}"]
+PAD, END, USER, ASSISTANT, BOX = "<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "\\boxed{"
+NEWLINE = "Ċ"  # how byte-level vocabularies write "\n"
+TASK_CHARACTERS = [*"0123456789+=}", NEWLINE]
 
 CHAT_TEMPLATE = """\
 {%- for message in messages -%}
@@ -45,26 +54,31 @@ MAX_LENGTH = 256
 MAX_RESPONSE = 48
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
-    r"""One token per character, `\boxed{` as a whole; anything else is the unknown token."""
-    core = Tokenizer(models.WordLevel({token: i for i, token in enumerate(VOCABULARY)}, unk_token=UNKNOWN))
-    core.pre_tokenizer = pre_tokenizers.Split(Regex(r"\\boxed\{|[\s\S]"), behavior="isolated")
-    core.decoder = decoders.Fuse()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=core,
+def make_tokenizer() -> Qwen2Tokenizer:
+    r"""One token per byte and `\boxed{` as a whole, so that any text can be encoded and comes back unchanged.
+
+    It is a Qwen2 tokenizer without merges, because AutoTokenizer opens every folder with a Qwen2 model as
+    one, whatever class the folder names.
+    """
+    rest = sorted(set(pre_tokenizers.ByteLevel.alphabet()) - set(TASK_CHARACTERS))
+    vocabulary = [PAD, END, USER, ASSISTANT, BOX, *TASK_CHARACTERS, *rest]
+    tokenizer = Qwen2Tokenizer(
+        vocab={token: i for i, token in enumerate(vocabulary)},
+        merges=[],
         pad_token=PAD,
         eos_token=END,
-        unk_token=UNKNOWN,
+        unk_token=None,
         additional_special_tokens=[USER, ASSISTANT],
         model_max_length=MAX_LENGTH,
         padding_side="left",
         clean_up_tokenization_spaces=False,
     )
+    tokenizer.add_tokens([AddedToken(BOX, normalized=False)])
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
 
 
-def make_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+def make_model(tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
     """A fresh Qwen2 model of 0.8 M parameters."""
     config = Qwen2Config(
         vocab_size=len(tokenizer),
@@ -80,19 +94,22 @@ def make_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
         bos_token_id=None,
     )
     model = Qwen2ForCausalLM(config)
-    model.generation_config.do_sample = True
-    model.generation_config.pad_token_id = tokenizer.pad_token_id
-    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    model.generation_config = GenerationConfig(
+        do_sample=True,
+        max_new_tokens=MAX_RESPONSE,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
     return model
 
 
-def prompt_ids(tokenizer: PreTrainedTokenizerFast, a: int, b: int) -> list[int]:
+def prompt_ids(tokenizer: Qwen2Tokenizer, a: int, b: int) -> list[int]:
     """The token ids of the prompt that asks for `a + b`."""
     return tokenizer.apply_chat_template(prompt_messages(a, b), add_generation_prompt=True, return_dict=False)
 
 
 def warm_start_batches(
-    tokenizer: PreTrainedTokenizerFast, digits: int, batch_size: int, mistake_rate: float, seed: int
+    tokenizer: Qwen2Tokenizer, digits: int, batch_size: int, mistake_rate: float, seed: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Endless batches of right-padded ids and labels [batch_size, longest]; only responses are labelled."""
     rng = random.Random(seed)
@@ -117,7 +134,9 @@ def learning_rate_factor(step: int, steps: int, warmup: int = 50) -> float:
     return min(1.0, (step + 1) / warmup) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
 
 
-def warm_start(model: Qwen2ForCausalLM, batches: Iterator[tuple[Tensor, Tensor]], steps: int, lr: float) -> None:
+def warm_start(
+    model: Qwen2ForCausalLM, batches: Iterator[tuple[Tensor, Tensor]], steps: int, lr: float
+) -> None:
     """Supervised training of `model` in place."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_factor(step, steps))
@@ -132,7 +151,9 @@ def warm_start(model: Qwen2ForCausalLM, batches: Iterator[tuple[Tensor, Tensor]]
         optimizer.step()
         schedule.step()
         if step % 100 == 0 or step == steps:
-            print(f"step {step:5d}  loss {loss.item():.4f}  {time.perf_counter() - started:6.1f} s", flush=True)
+            print(
+                f"step {step:5d}  loss {loss.item():.4f}  {time.perf_counter() - started:6.1f} s", flush=True
+            )
 
 
 @torch.no_grad()
@@ -163,13 +184,17 @@ def measure(folder: Path, digits: int, prompts: int, group_size: int, seed: int)
 
 def main() -> None:
     """Make, save and measure the tiny reasoner."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--folder", type=Path, default=tiny_reasoner_path(), help="where to save")
     parser.add_argument("--digits", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--steps", type=int, default=1200)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument("--mistake-rate", type=float, default=0.27, help="share of written sums that are wrong")
+    parser.add_argument(
+        "--mistake-rate", type=float, default=0.28, help="share of written sums that are wrong"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--measure-only", action="store_true", help="measure what is in the folder")
     args = parser.parse_args()
@@ -183,6 +208,7 @@ def main() -> None:
         warm_start(model, batches, args.steps, args.lr)
         tokenizer.save_pretrained(args.folder)
         model.save_pretrained(args.folder)
+        (args.folder / "model.safetensors").chmod(0o644)  # written for the owner alone, but it ships
         print(f"saved in {args.folder}")
     accuracy, mixed = measure(args.folder, args.digits, prompts=128, group_size=8, seed=args.seed)
     print(f"held-out prompts, temperature 1: accuracy {accuracy:.1%}, mixed groups of 8 {mixed:.1%}")

@@ -1,32 +1,55 @@
-"""The built-in task: sums of two numbers, worked out column by column from the units.
+r"""The built-in task: sums of two numbers, worked out column by column from the units.
 
 For 347+586 the one right response is
 
     7+6+0=13
     4+8+1=13
     3+5+1=9
-    \\boxed{933}
+    \boxed{933}
 
 Each line but the last adds two digits and the carry of the line above. Because the right text is known to the
-last character, so is the first place where a response leaves it: see `archer.data.mistakes`.
+last character, so is the first place where a response leaves it: the ground truth for influence scores.
 """
 
-import hashlib
 import random
+import re
 from collections.abc import Iterator
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
-from archer.errors import ArcherError
-
-Split = Literal["train", "val"]
-
-DATA_SOURCE = "arithmetic"
-DEFAULT_DIGITS = 3
-DEFAULT_SIZES: dict[Split, int] = {"train": 4096, "val": 256}
-
-MIN_DIGITS, MAX_DIGITS = 2, 12
-VAL_TENTHS = 1  # tenths of all operand pairs that belong to validation
 MAX_WRITTEN_SUM = 19  # a column holds at most 9+9+1
+
+_BOX = r"\boxed{"
+_DIGITS = re.compile("[0-9]*")
+
+MistakeKind = Literal["operand", "carry", "sum", "answer", "missing", "malformed"]
+
+
+@dataclass(frozen=True)
+class Mistake:
+    r"""Where a response first leaves the right one.
+
+    `kind` says what is wrong: a copied `operand`, the `carry`, a written `sum`, the boxed `answer`; `missing`
+    when the response stops early or boxes an answer with steps still to write; `malformed` for anything else.
+
+    `[start, end)` are the wrong characters: for a wrong number its digits from the first wrong one on,
+    otherwise the one character that should have been another. A number that is too short is wrong in the
+    character after it. A response that stops early has no wrong character: `start == end == len(response)`,
+    and the wrong token is the one that ended it.
+    """
+
+    kind: MistakeKind
+    line: int  # of the response, counted from 0; also the column of the sum, counted from the units
+    line_start: int  # the line is response[line_start:line_end], without its newline
+    line_end: int
+    start: int
+    end: int
+    expected: str  # what should have been written: the whole number or sign, not only its wrong part
+
+
+def prompt_messages(a: int, b: int) -> list[dict[str, str]]:
+    """The chat messages that ask for `a + b`."""
+    return [{"role": "user", "content": f"{a}+{b}="}]
 
 
 def columns(a: int, b: int) -> list[tuple[int, int]]:
@@ -47,64 +70,86 @@ def write_steps(a: int, b: int, rng: random.Random | None = None, mistake_rate: 
     for x, y in columns(a, b):
         total = x + y + carry
         if rng is not None and rng.random() < mistake_rate:
-            total = rng.choice([s for s in _neighbours(total) if 0 <= s <= MAX_WRITTEN_SUM])
+            wrong = (total - 2, total - 1, total + 1, total + 2)
+            total = rng.choice([s for s in wrong if 0 <= s <= MAX_WRITTEN_SUM])
         lines.append(f"{x}+{y}+{carry}={total}")
         answer = str(total % 10) + answer
         carry = total // 10
     answer = (str(carry) if carry else "") + answer
-    return "\n".join([*lines, rf"\boxed{{{answer}}}"])
+    return "\n".join([*lines, f"{_BOX}{answer}}}"])
 
 
-def _neighbours(total: int) -> tuple[int, ...]:
-    return (total - 2, total - 1, total + 1, total + 2)
+@dataclass(frozen=True)
+class _Piece:
+    """A number (which has a kind) or a sign (which has none) of the right response."""
+
+    text: str
+    line: int
+    kind: MistakeKind | None = None
 
 
-def prompt_messages(a: int, b: int) -> list[dict[str, str]]:
-    """The chat messages that ask for `a + b`."""
-    return [{"role": "user", "content": f"{a}+{b}="}]
+def _right_pieces(a: int, b: int) -> Iterator[_Piece]:
+    """The right response in pieces; joined they are `write_steps(a, b)`."""
+    carry = 0
+    pairs = columns(a, b)
+    for line, (x, y) in enumerate(pairs):
+        total = x + y + carry
+        yield _Piece(str(x), line, "operand")
+        yield _Piece("+", line)
+        yield _Piece(str(y), line, "operand")
+        yield _Piece("+", line)
+        yield _Piece(str(carry), line, "carry")
+        yield _Piece("=", line)
+        yield _Piece(str(total), line, "sum")
+        yield _Piece("\n", line)
+        carry = total // 10
+    yield _Piece(_BOX, len(pairs))
+    yield _Piece(str(a + b), len(pairs), "answer")
+    yield _Piece("}", len(pairs))
 
 
-def split_of(a: int, b: int) -> Split:
-    """The split an operand pair belongs to, fixed by a hash; `a+b` and `b+a` are always in the same one."""
-    digest = hashlib.blake2b(f"{min(a, b)}+{max(a, b)}".encode(), digest_size=8).digest()
-    return "val" if int.from_bytes(digest) % 10 < VAL_TENTHS else "train"
+def first_mistake(a: int, b: int, response: str) -> Mistake | None:
+    """The first thing that is wrong in a response to `a + b`; None for the right response."""
+    position, line = 0, 0
+    for piece in _right_pieces(a, b):
+        line = piece.line
+        wrong = _compare(piece, response, position)
+        if wrong is not None:
+            kind, start, end = wrong
+            return _mistake(kind, line, start, end, piece.text, response)
+        position += len(piece.text)
+    if position < len(response):
+        return _mistake("malformed", line, position, position + 1, "", response)
+    return None
 
 
-def draw_pairs(split: Split, digits: int, rng: random.Random) -> Iterator[tuple[int, int]]:
-    """An endless stream of random operand pairs of `split`, each operand with exactly `digits` digits."""
-    low, high = 10 ** (digits - 1), 10**digits
-    while True:
-        a, b = rng.randrange(low, high), rng.randrange(low, high)
-        if split_of(a, b) == split:
-            yield a, b
+def _compare(piece: _Piece, response: str, position: int) -> tuple[MistakeKind, int, int] | None:
+    """None if `response` has `piece` at `position`, else the kind and the span of the mistake."""
+    if piece.kind is None:
+        found = response[position : position + len(piece.text)]
+    else:
+        match = _DIGITS.match(response, position)
+        assert match is not None  # the pattern matches the empty string
+        found = match.group()
+    if found == piece.text:
+        return None
+    start = position + _common_prefix_length(found, piece.text)
+    end = position + len(found)
+    if start == len(response):
+        return "missing", start, start
+    if piece.kind is None:
+        return "malformed", start, start + 1
+    if found == "":
+        return "missing" if response.startswith(_BOX, start) else "malformed", start, start + 1
+    return piece.kind, start, max(end, start + 1)
 
 
-def arithmetic_rows(split: Split, *, digits: int = DEFAULT_DIGITS, size: int | None = None) -> list[dict[str, Any]]:
-    """`size` different problems of `split` as rows in verl's schema, always the same ones in the same order.
+def _common_prefix_length(s: str, t: str) -> int:
+    return next((i for i, (x, y) in enumerate(zip(s, t, strict=False)) if x != y), min(len(s), len(t)))
 
-    A smaller `size` gives the first rows of a larger one.
-    """
-    if not MIN_DIGITS <= digits <= MAX_DIGITS:
-        raise ArcherError(f"arithmetic: digits={digits} is not supported; choose {MIN_DIGITS} to {MAX_DIGITS}.")
-    size = DEFAULT_SIZES[split] if size is None else size
-    # Drawing without replacement slows down as the pool empties, so a tenth of it is left alone.
-    tenths = VAL_TENTHS if split == "val" else 10 - VAL_TENTHS
-    largest = (9 * 10 ** (digits - 1)) ** 2 * tenths * 9 // 100
-    if not 1 <= size <= largest:
-        raise ArcherError(
-            f"arithmetic: size={size} is not possible for the {split} split with digits={digits}; "
-            f"choose 1 to {largest}, or more digits."
-        )
-    pairs: dict[tuple[int, int], None] = {}  # keeps the order of drawing
-    stream = draw_pairs(split, digits, random.Random(f"arithmetic/{split}/{digits}"))
-    while len(pairs) < size:
-        pairs[next(stream)] = None
-    return [
-        {
-            "prompt": prompt_messages(a, b),
-            "data_source": DATA_SOURCE,
-            "reward_model": {"style": "rule", "ground_truth": str(a + b)},
-            "extra_info": {"a": a, "b": b, "index": index, "split": split},
-        }
-        for index, (a, b) in enumerate(pairs)
-    ]
+
+def _mistake(kind: MistakeKind, line: int, start: int, end: int, expected: str, response: str) -> Mistake:
+    line_start = response.rfind("\n", 0, start) + 1
+    newline = response.find("\n", line_start)
+    line_end = len(response) if newline < 0 else newline
+    return Mistake(kind, line, line_start, line_end, start, end, expected)
