@@ -3,8 +3,8 @@
     python benchmarks/trace_writer.py --rows 1024 --length 8192
 
 The values imitate a reasoning model: half of the tokens nearly certain, log-normal response lengths,
-heavy-tailed influence, Zipf-distributed token ids. The thread is blocked while `TraceStep.from_batch` copies the
-arrays into their contract dtypes and `write` hands them over; the copy from the device is not the writer's.
+heavy-tailed influence, Zipf-distributed token ids. The thread is blocked while `TraceStep.from_batch` copies
+the arrays into their contract dtypes and `write` hands them over; the copy from the device is not counted.
 """
 
 import argparse

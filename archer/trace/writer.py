@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from archer.errors import ArcherError
 from archer.trace import files, manifest
-from archer.trace.npz import write_npz
+from archer.trace.npz import DamagedFileError, write_npz
 from archer.trace.schema import FORMAT_VERSION, TRACE_KINDS, TraceKind, TraceStep, check_complete
 from archer.trace.statistics import StepStatistics
 from archer.trace.summary import TraceSummary, read_summary, write_summary
@@ -213,15 +213,21 @@ class TraceWriter:
         manifest.repair_tail(self.folder)
         self._steps = set(manifest.read_manifest(self.folder).lines)
         if vocab is not None:
-            there = read_vocab(self.folder)
-            if there is None:
-                write_vocab(self.folder, vocab, fsync=self._fsync)
-            elif not there.equals(vocab):
-                raise ArcherError(
-                    f"the trace in {self.folder} was made with another vocabulary. "
-                    "Resume with the same tokenizer or choose another trace output_dir."
-                )
+            self._write_vocab(vocab)
         self._write_ending()
+
+    def _write_vocab(self, vocab: Vocab) -> None:
+        try:
+            there = read_vocab(self.folder)
+        except DamagedFileError:  # the right table is at hand
+            there = None
+        if there is None:
+            write_vocab(self.folder, vocab, fsync=self._fsync)
+        elif not there.equals(vocab):
+            raise ArcherError(
+                f"the trace in {self.folder} was made with another vocabulary. "
+                "Resume with the same tokenizer or choose another trace output_dir."
+            )
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
