@@ -1,0 +1,238 @@
+"""Hooks that read token factors out of one forward and backward.
+
+Per traced module: a forward hook projects the input at once and keeps only v; a tensor hook on the output
+projects its gradient at once and keeps only u. No activation is kept alive, so gradient checkpointing keeps
+its savings. What recomputation does to the hooks:
+
+- non-reentrant: the first forward belongs to the real graph and is captured; the hook fires again inside the
+  backward and is ignored, because v is already known;
+- reentrant: the first forward runs without grad and is ignored; the recomputation inside the backward is
+  captured.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from archer.errors import ArcherError
+from archer.influence.config import InfluenceConfig
+from archer.influence.counters import Counters, Stopwatch
+from archer.influence.layout import Layout
+from archer.influence.modules import TracedModule
+from archer.influence.projection import AnyProjection, NoProjection
+
+STORAGE = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
+
+
+class Site:
+    """One traced module during one capture: pieces of v and u, one for each call."""
+
+    def __init__(self, traced: TracedModule) -> None:
+        self.traced = traced
+        self.seen = 0  # rows of the layout that its calls have covered
+        self.without_grad = 0  # rows of calls whose output needed no grad
+        self.recomputed = False  # captured inside a backward
+        self.v: list[Tensor] = []
+        self.u: list[Tensor | None] = []
+
+
+class Capture:
+    """The hooks of one micro-batch; `attach` and `detach` bracket their life."""
+
+    def __init__(
+        self,
+        modules: list[TracedModule],
+        layout: Layout,
+        config: InfluenceConfig,
+        counters: Counters,
+        stopwatch: Stopwatch,
+    ) -> None:
+        self.layout = layout.last_tokens(config.max_tokens_per_response)
+        self.lengths = layout.lengths()
+        self.kept = (self.layout.row >= 0).nonzero().squeeze(1)
+        self.sites = [Site(traced) for traced in modules]
+        self.recording = True  # whether gradients that pass now are those of the wanted objective
+        self.anchor: Tensor | None = None
+        self._wants_anchor = config.output_function != "training_loss"
+        self._config, self._counters, self._stopwatch = config, counters, stopwatch
+        self._handles: list[RemovableHandle] = []
+        self._shared: tuple[weakref.ref[Tensor], int, AnyProjection, Tensor] | None = None
+        self._index: dict[tuple[int, int, torch.device], Tensor] = {}
+
+    def attach(self) -> None:
+        """Install the forward hooks; none when the layout holds no traced token."""
+        if len(self.kept) == 0:
+            return
+        for site in self.sites:
+
+            def hook(module: nn.Module, args: tuple[Any, ...], output: Tensor, site: Site = site) -> None:
+                with self._stopwatch.timing("capture"):
+                    self._forward(site, args[0], output)
+
+            self._handles.append(site.traced.module.register_forward_hook(hook))
+
+    def detach(self) -> None:
+        """Remove the forward hooks and let go of everything that belongs to the graph."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self.recording = False
+        self.anchor = self._shared = None
+
+    def missing(self) -> list[str]:
+        """Names of modules that lack a gradient for some call."""
+        return [site.traced.name for site in self.sites if any(u is None for u in site.u) or not site.u]
+
+    def forget_gradients(self) -> None:
+        """Drop every u, before a backward that starts over."""
+        for site in self.sites:
+            site.u = [None] * len(site.u)
+
+    def factors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """(u, v) per module name, [n, k_out] and [n, k_in]; an error where something was not seen."""
+        self._check_complete()
+        joined: dict[tuple[int, ...], Tensor] = {}  # shared v stay shared
+        u, v = {}, {}
+        for site in self.sites:
+            u[site.traced.name] = _join([piece for piece in site.u if piece is not None])
+            key = tuple(id(piece) for piece in site.v)
+            v[site.traced.name] = joined.setdefault(key, _join(site.v))
+        if self._config.grad_offload_to_cpu and self._stopwatch.device.type == "cuda":
+            torch.cuda.synchronize(self._stopwatch.device)  # the copies were asynchronous
+        return u, v
+
+    def _forward(self, site: Site, x: Tensor, y: Tensor) -> None:
+        self._counters.debug_forward_hook_calls += 1
+        rows = x.numel() // x.shape[-1]
+        in_backward = torch._C._current_graph_task_id() != -1
+        if not y.requires_grad:
+            self._counters.debug_forward_without_grad_calls += 1
+            site.without_grad += rows
+            return
+        if in_backward and site.seen == self.layout.size:
+            self._counters.debug_forward_recomputed_calls += 1
+            if site.recomputed:
+                # Reentrant checkpointing run backward again: this graph is new, v is not.
+                self._watch_output(site, y, 0, rows)
+            return
+        begin, end = site.seen, site.seen + rows
+        self._check_call(site, begin, end, in_backward)
+        if self._wants_anchor and self.anchor is None and not in_backward and x.requires_grad:
+            self.anchor = x
+        site.seen, site.recomputed = end, in_backward
+        site.v.append(self._project_input(site.traced.project_in, x, begin, end))
+        site.u.append(None)
+        self._counters.debug_forward_set_v_calls += 1
+        self._watch_output(site, y, begin, end)
+
+    def _watch_output(self, site: Site, y: Tensor, begin: int, end: int) -> None:
+        call = len(site.u) - 1
+
+        def hook(gradient: Tensor) -> None:
+            self._counters.debug_output_grad_hook_calls += 1
+            if not self.recording:
+                return
+            with self._stopwatch.timing("capture"):
+                u = self._compress(site.traced.project_out, gradient, begin, end)
+                before = site.u[call]
+                # As `.grad` does: a second backward within one capture adds to the first.
+                site.u[call] = u if before is None else before + u
+                self._counters.debug_output_grad_set_u_calls += 1
+
+        y.register_hook(hook)
+
+    def _project_input(self, projection: AnyProjection, x: Tensor, begin: int, end: int) -> Tensor:
+        """v, reused when the previous module read the same tensor through the same projection (q/k/v,
+        gate/up)."""
+        if self._shared is not None:
+            owner, version, used, v = self._shared
+            if owner() is x and version == x._version and used is projection:
+                return v
+        with torch.no_grad():
+            v = self._compress(projection, x, begin, end)
+        self._counters.debug_input_projections += 1
+        if not isinstance(projection, NoProjection):
+            self._shared = (weakref.ref(x), x._version, projection, v)
+        return v
+
+    def _compress(self, projection: AnyProjection, tensor: Tensor, begin: int, end: int) -> Tensor:
+        """Kept rows of a [..., d] tensor that covers layout rows begin..end, projected and stored: [n, k]."""
+        flat = tensor.detach().reshape(-1, tensor.shape[-1])
+        if flat.dtype == torch.float16:
+            flat = flat.float()  # sums of many half-precision products overflow
+        index = self._kept_between(begin, end, flat.device)
+        if len(index) == len(flat):
+            compressed = projection(flat)
+        elif 3 * len(index) < len(flat) or isinstance(projection, NoProjection):
+            compressed = projection(flat.index_select(0, index))
+        else:
+            # Copying a third of the rows moves as much memory as projecting all of them.
+            compressed = projection(flat).index_select(0, index)
+        wanted = self._config.factor_dtype
+        return self._store(compressed if wanted == "auto" else compressed.to(STORAGE[wanted]))
+
+    def _store(self, factors: Tensor) -> Tensor:
+        if not self._config.grad_offload_to_cpu or factors.device.type == "cpu":
+            return factors
+        home = torch.empty(factors.shape, dtype=factors.dtype, pin_memory=True)
+        return home.copy_(factors, non_blocking=True)
+
+    def _kept_between(self, begin: int, end: int, device: torch.device) -> Tensor:
+        """Positions of kept rows within begin..end, relative to begin."""
+        key = (begin, end, device)
+        if key not in self._index:
+            inside = self.kept[(self.kept >= begin) & (self.kept < end)] - begin
+            self._index[key] = inside.to(device)
+        return self._index[key]
+
+    def _check_call(self, site: Site, begin: int, end: int, in_backward: bool) -> None:
+        name, size = site.traced.name, self.layout.size
+        if begin == size:
+            raise ArcherError(
+                f"{name} was called again after all {size} positions of the layout: one capture holds one "
+                "forward of one micro-batch, and a module shared between layers cannot be traced (name "
+                "others in trainer.influence_trace.module_name_filter)"
+            )
+        if end > size:
+            raise ArcherError(
+                f"{name} was given {end} positions, the layout describes {size}: they must be the same batch"
+            )
+        if in_backward and end - begin != size:
+            raise ArcherError(
+                f"{name} is called in chunks under reentrant checkpointing, which recomputes them in an "
+                "order that cannot be known: use use_reentrant=False or leave the module out of "
+                "module_name_filter"
+            )
+
+    def _check_complete(self) -> None:
+        size = self.layout.size
+        if not any(site.seen for site in self.sites):
+            without = sum(site.without_grad for site in self.sites)
+            raise ArcherError(
+                "no traced module ran with gradients inside tracer.capture(layout): the forward belongs "
+                "inside it, too"
+                + (", and so does the backward of reentrant checkpointing" if without else "")
+            )
+        for site in self.sites:
+            if site.seen != size:
+                raise ArcherError(
+                    f"{site.traced.name} saw {site.seen} of the layout's {size} positions; a module that "
+                    "runs on part of the batch (logits of the last positions only, an expert) cannot be "
+                    "traced: leave it out of trainer.influence_trace.module_name_filter"
+                )
+        missing = self.missing()
+        if missing:
+            raise ArcherError(
+                f"no gradient reached {len(missing)} of {len(self.sites)} traced modules ({missing[0]}, "
+                "...): run backward inside tracer.capture(layout), and leave modules that do not take part "
+                "in the loss out of trainer.influence_trace.module_name_filter"
+            )
+
+
+def _join(pieces: list[Tensor]) -> Tensor:
+    return pieces[0] if len(pieces) == 1 else torch.cat(pieces)

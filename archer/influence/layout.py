@@ -1,0 +1,165 @@
+"""Which response token each row of a flattened activation belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from archer.errors import ArcherError
+
+Ints = Sequence[int] | Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """For a tensor flattened to `size` rows: the response row and response token each one belongs to.
+
+    A position belongs to the token it *emits*: token t of a response sits at sequence position `prompt_len +
+    t` and is predicted by the logits one position earlier. Rows are the caller's own numbers (the row in the
+    rollout batch, say); -1 marks positions that are not traced: prompts, padding, responses that were not
+    selected.
+
+    Attributes:
+        row: int64 [size], response row or -1.
+        token: int64 [size], index within the response, meaningless where row is -1.
+    """
+
+    row: Tensor
+    token: Tensor
+
+    def __post_init__(self) -> None:
+        if self.row.dim() != 1 or self.row.shape != self.token.shape:
+            shapes = f"{tuple(self.row.shape)} and {tuple(self.token.shape)}"
+            raise ArcherError(f"a layout needs row and token as two vectors of one length, not {shapes}")
+        object.__setattr__(self, "row", self.row.detach().to("cpu", torch.int64))
+        object.__setattr__(self, "token", self.token.detach().to("cpu", torch.int64))
+        pairs = torch.stack([self.row, self.token], dim=1)[self.row >= 0]
+        if len(torch.unique(pairs, dim=0)) != len(pairs):
+            raise ArcherError("a layout names some (row, token) twice; every response token has one position")
+
+    @property
+    def size(self) -> int:
+        """Number of flattened positions."""
+        return self.row.numel()
+
+    def lengths(self) -> dict[int, int]:
+        """Length of each response row: its highest token plus one."""
+        here = self.row >= 0
+        rows, inverse = torch.unique(self.row[here], return_inverse=True)
+        longest = torch.zeros_like(rows).scatter_reduce_(0, inverse, self.token[here] + 1, "amax")
+        return dict(zip(rows.tolist(), longest.tolist(), strict=True))
+
+    def last_tokens(self, count: int) -> Layout:
+        """Keep only the last `count` tokens of each response; all of them when count <= 0."""
+        if count <= 0 or not (self.row >= 0).any():
+            return self
+        length = torch.zeros(int(self.row.max()) + 1, dtype=torch.int64)
+        for row, tokens in self.lengths().items():
+            length[row] = tokens
+        kept = (self.row >= 0) & (self.token >= length[self.row.clamp(min=0)] - count)
+        return Layout(torch.where(kept, self.row, -1), self.token)
+
+    @classmethod
+    def from_starts(cls, rows: Ints, starts: Ints, lengths: Ints, size: int) -> Layout:
+        """Token t of the i-th sequence is emitted at flat position `starts[i] + t`."""
+        row = torch.full((size,), -1, dtype=torch.int64)
+        token = torch.zeros(size, dtype=torch.int64)
+        for r, start, length in zip(_list(rows), _list(starts), _list(lengths), strict=True):
+            if r < 0:
+                continue
+            if length and not 0 <= start <= size - length:
+                raise ArcherError(
+                    f"response row {r}: {length} tokens emitted from position {start} do not fit in {size} "
+                    "positions (a response needs at least one prompt token before it)"
+                )
+            row[start : start + length] = r
+            token[start : start + length] = torch.arange(length)
+        return cls(row, token)
+
+    @classmethod
+    def padded(
+        cls,
+        rows: Ints,
+        prompt_lengths: Ints,
+        response_lengths: Ints,
+        width: int,
+        side: Literal["left", "right"] = "right",
+    ) -> Layout:
+        """A [N, width] batch whose sequences (prompt, then response) are padded on one side."""
+        prompts, responses = _list(prompt_lengths), _list(response_lengths)
+        _check_prompts(prompts, responses)
+        if side == "right":
+            offsets = [i * width + p for i, p in enumerate(prompts)]
+        elif side == "left":
+            offsets = [(i + 1) * width - r for i, r in enumerate(responses)]
+        else:
+            raise ArcherError(f"padding side {side!r} is neither left nor right")
+        for prompt, response in zip(prompts, responses, strict=True):
+            if prompt + response > width:
+                raise ArcherError(
+                    f"prompt {prompt} + response {response} tokens exceed the batch width {width}"
+                )
+        return cls.from_starts(rows, [o - 1 for o in offsets], responses, len(prompts) * width)
+
+    @classmethod
+    def blocks(cls, rows: Ints, prompt_width: int, response_lengths: Ints, width: int) -> Layout:
+        """A [N, width] batch of two blocks: prompts padded left to `prompt_width`, responses padded right."""
+        responses = _list(response_lengths)
+        if prompt_width < 1 or (responses and prompt_width + max(responses) > width):
+            raise ArcherError(f"prompt block {prompt_width} + response {max(responses)} exceed width {width}")
+        starts = [i * width + prompt_width - 1 for i in range(len(responses))]
+        return cls.from_starts(rows, starts, responses, len(responses) * width)
+
+    @classmethod
+    def packed(
+        cls,
+        rows: Ints,
+        prompt_lengths: Ints,
+        response_lengths: Ints,
+        offsets: Ints | None = None,
+        size: int = 0,
+    ) -> Layout:
+        """Sequences one after the other without padding: activations [1, nnz, H] or the values of a jagged
+        tensor.
+
+        Args:
+            rows: response row of each sequence, -1 where it is not traced.
+            prompt_lengths: tokens of each prompt.
+            response_lengths: tokens of each response.
+            offsets: where each sequence begins, with or without the end; sequences follow one another when
+                absent.
+            size: flat positions in all, when padding follows the last sequence.
+        """
+        prompts, responses = _list(prompt_lengths), _list(response_lengths)
+        _check_prompts(prompts, responses)
+        ends = [0]
+        for prompt, response in zip(prompts, responses, strict=True):
+            ends.append(ends[-1] + prompt + response)
+        begins = ends[:-1] if offsets is None else _list(offsets)[: len(prompts)]
+        total = ends[-1] if offsets is None else max([ends[-1], *_list(offsets)])
+        starts = [begin + prompt - 1 for begin, prompt in zip(begins, prompts, strict=True)]
+        return cls.from_starts(rows, starts, responses, max(size, total))
+
+    @classmethod
+    def responses(cls, rows: Ints, response_lengths: Ints, width: int) -> Layout:
+        """A [N, width] tensor that holds response tokens only, column t for token t: log-probs,
+        advantages."""
+        lengths = _list(response_lengths)
+        starts = [i * width for i in range(len(lengths))]
+        return cls.from_starts(rows, starts, lengths, len(lengths) * width)
+
+
+def _list(values: Ints) -> list[int]:
+    return values.tolist() if isinstance(values, Tensor) else list(values)
+
+
+def _check_prompts(prompts: list[int], responses: list[int]) -> None:
+    for index, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
+        if response and prompt < 1:
+            raise ArcherError(
+                f"sequence {index} has no prompt token, so nothing emits its first response token"
+            )

@@ -1,0 +1,167 @@
+"""Gradients of the wanted objective out of the real backward, or out of a second one where that is
+impossible.
+
+Every objective is J = sum_t w_t log pi_t. The gradients of a response come from its own terms only, so when
+the wanted weights are a multiple of the real ones within each response, w'_t = c_r w_t with w_t = dL/dlog
+pi_t, each captured u of response r only has to be multiplied by c_r. That needs every path from the loss to
+the model to lead through the log-probs; an entropy bonus, say, is a second path.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from archer.errors import ArcherError
+from archer.influence.capture import Capture
+from archer.influence.config import OutputFunction
+from archer.influence.counters import Counters, Stopwatch
+from archer.influence.layout import Layout
+
+
+def wanted_weights(
+    output_function: OutputFunction, log_probs: Tensor, advantages: Tensor | None, rewards: Tensor | None
+) -> Tensor:
+    """w'_t of the objective, shaped like log_probs; `advantages` and `rewards` may be broadcast ([N, 1])."""
+    if output_function == "log_prob":
+        return torch.ones_like(log_probs, requires_grad=False)
+    given = {"log_prob_advantage": ("advantages", advantages), "log_prob_reward": ("rewards", rewards)}
+    name, values = given[output_function]
+    if values is None:
+        raise ArcherError(f"output_function={output_function} needs {name}: pass {name}=... to tracer.watch")
+    return values.detach().to(log_probs).expand_as(log_probs)
+
+
+def response_multiples(real: Tensor, wanted: Tensor, row: Tensor, tolerance: float) -> Tensor | None:
+    """c [rows] with wanted = c_r * real inside every response, or None when some response has no such c.
+
+    c_r is the least-squares multiple <w', w> / <w, w>; it holds when |w'_t - c_r w_t| <= tolerance * max_t
+    |w'_t|. A response whose real weights are all zero has a multiple only if the wanted ones are zero, too.
+
+    Args:
+        real: [n] dL/dlog pi_t.
+        wanted: [n] the objective's weights.
+        row: int64 [n] response of each token, numbered from 0 without gaps.
+        tolerance: largest relative deviation; 0 accepts nothing.
+    """
+    if tolerance == 0:
+        return None
+    rows = int(row.max()) + 1
+    real, wanted = real.double(), wanted.double()
+    dot = real.new_zeros(rows).index_add_(0, row, real * wanted)
+    square = real.new_zeros(rows).index_add_(0, row, real * real)
+    multiple = torch.where(square > 0, dot / square.clamp(min=torch.finfo(torch.float64).tiny), 0.0)
+    deviation = (wanted - multiple[row] * real).abs()
+    largest = real.new_zeros(rows).scatter_reduce_(0, row, wanted.abs(), "amax")
+    return multiple if bool((deviation <= tolerance * largest[row]).all()) else None
+
+
+def leads_only_through(loss: Tensor, log_probs: Tensor) -> bool:
+    """Whether every path from the loss to a trainable tensor passes through `log_probs`.
+
+    Walks the autograd graph down from the loss and stops at the log-probs; meeting a leaf means another path.
+    Where there is no other path the walk sees only the few nodes of the loss itself.
+    """
+    goal = (log_probs.grad_fn, log_probs.output_nr)
+    stack, seen = [(loss.grad_fn, loss.output_nr)], set()
+    while stack:
+        edge = stack.pop()
+        node = edge[0]
+        if node is None or edge == goal or edge in seen:
+            continue
+        seen.add(edge)
+        if hasattr(node, "variable"):
+            return False
+        stack.extend(node.next_functions)
+    return True
+
+
+class Objective:
+    """The wanted objective of one capture: decides how its gradients are obtained and finds each token's
+    multiple."""
+
+    def __init__(
+        self, log_probs: Tensor, layout: Layout, wanted: Tensor, capture: Capture, tolerance: float
+    ) -> None:
+        if log_probs.numel() != layout.size:
+            raise ArcherError(
+                f"{log_probs.numel()} log-probs, but their layout describes {layout.size}; for a [N, width] "
+                "tensor of response tokens that is Layout.responses(rows, response_lengths, width)"
+            )
+        if not log_probs.requires_grad:
+            raise ArcherError(
+                "the log-probs given to tracer.watch are not part of a graph: pass them undetached"
+            )
+        self.log_probs, self.capture, self.tolerance = log_probs, capture, tolerance
+        self.position = (layout.row >= 0).nonzero().squeeze(1)
+        self.rows, self.row = torch.unique(layout.row[self.position], return_inverse=True)
+        unknown = set(capture.lengths) - set(self.rows.tolist())
+        if unknown:
+            raise ArcherError(
+                f"response rows {sorted(unknown)} are captured but have no log-probs in tracer.watch"
+            )
+        self.wanted = wanted.reshape(-1)[self.position.to(wanted.device)]
+        self.real: Tensor | None = None
+
+    def prepare(self, loss: Tensor, model: nn.Module, counters: Counters, stopwatch: Stopwatch) -> None:
+        """Before the real backward: listen to the real weights, or run the objective's own backward at
+        once."""
+        real = torch.autograd.grad(loss, self.log_probs, retain_graph=True, allow_unused=True)[0]
+        if self._multiples(real) is not None and leads_only_through(loss, self.log_probs):
+            counters.debug_rescaled_micro_batches += 1
+            self.log_probs.register_hook(self._read_real_weights)
+            self.capture.anchor = None
+            return
+        counters.debug_second_backwards += 1
+        with stopwatch.timing("backward"):
+            flat = self.log_probs.reshape(-1)[self.position.to(self.log_probs.device)]
+            second_backward((self.wanted * flat).sum(), self.capture, model, counters)
+        self.capture.recording = False
+
+    def scale(self) -> Tensor | None:
+        """After the real backward: c_r of each captured token, [n]; None when a second backward gave the
+        factors."""
+        if not self.capture.recording:
+            return None
+        multiples = self._multiples(self.real)
+        if multiples is None:
+            raise ArcherError(
+                "the backward that ran is not that of the loss given to tracer.watch: the weights of the "
+                "log-probs differ by more than a factor"
+            )
+        row = self.capture.layout.row[self.capture.kept]
+        return multiples[torch.searchsorted(self.rows, row).to(multiples.device)]
+
+    def _multiples(self, real: Tensor | None) -> Tensor | None:
+        weights = torch.zeros_like(self.log_probs) if real is None else real
+        chosen = weights.detach().reshape(-1)[self.position.to(weights.device)]
+        return response_multiples(chosen, self.wanted, self.row.to(chosen.device), self.tolerance)
+
+    def _read_real_weights(self, gradient: Tensor) -> None:
+        self.real = gradient if self.real is None else self.real + gradient
+
+
+def second_backward(J: Tensor, capture: Capture, model: nn.Module, counters: Counters) -> None:
+    """Run J backward through the traced modules, leaving the graph and every `.grad` as they were.
+
+    The gradient is asked for at the input of the first traced module: all others lie between it and J, no
+    parameter gradient is computed and none has to be undone. Where that input needs no gradient (adapters on
+    frozen embeddings), where a traced module lies beside the path, and under reentrant checkpointing, which
+    forbids partial backwards, a full backward runs with the parameters' `.grad` set aside.
+    """
+    if capture.anchor is not None:
+        torch.autograd.grad(J, capture.anchor, retain_graph=True, allow_unused=True)
+        capture.anchor = None
+        if not capture.missing():
+            return
+        capture.forget_gradients()
+    counters.debug_second_backwards_with_parameters += 1
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    before = [parameter.grad for parameter in parameters]
+    for parameter in parameters:
+        parameter.grad = None
+    try:
+        J.backward(retain_graph=True)
+    finally:
+        for parameter, gradient in zip(parameters, before, strict=True):
+            parameter.grad = gradient

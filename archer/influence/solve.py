@@ -1,0 +1,184 @@
+"""H^-1 of one module in one group, in whichever space is small.
+
+Notation: R responses, T tokens, D = k_out * k_in, gradients as rows of length D.
+
+    G [R, D] response gradients     g [n, D] position gradients      c [S, R] contrast weights
+    H = sum over rows of A, A^T A + lambda I,  A = G (hessian_source=response) or all g of the group (token)
+
+A score is <q, g_t> with the direction q = H^-1 G^T c: one solve per group, none per token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from archer.errors import ArcherError
+from archer.influence.config import RegRule, Solver
+
+AUTO_DAMPING = 0.1
+
+
+def damping(trace: Tensor, dim: int | Tensor, count: int, reg_lambda: float, reg_rule: RegRule) -> Tensor:
+    """lambda, shaped like the traces.
+
+    hessian_trace: reg_lambda itself, or 0.1 * trace(H) / D when it is <= 0.
+    kernel_trace: c * trace(H) / n with c = reg_lambda, or 0.1 when it is <= 0.
+
+    Without any gradient (trace 0) every score is 0 whatever lambda is, and 1 keeps the solve defined.
+
+    Args:
+        trace: trace of H before damping, equal to the trace of the n x n kernel.
+        dim: D, one for each trace or one for all.
+        count: n, the number of gradients in H.
+        reg_lambda: the knob.
+        reg_rule: the knob.
+    """
+    if reg_rule == "hessian_trace" and reg_lambda > 0:
+        return torch.full_like(trace, reg_lambda)
+    share = AUTO_DAMPING if reg_lambda <= 0 else reg_lambda
+    size = dim if reg_rule == "hessian_trace" else count
+    return torch.where(trace > 0, share * trace / size, torch.ones_like(trace))
+
+
+def use_dual(solver: Solver, count: int, dim: int) -> bool:
+    """Whether to solve with the n x n kernel instead of the D x D matrix."""
+    return solver == "dual" or (solver == "auto" and count <= dim)
+
+
+class InverseHessian(Protocol):
+    """H^-1 of one module in one group."""
+
+    def directions(self, contrast: Tensor, G: Tensor) -> Tensor:
+        """q = H^-1 G^T c for each line of `contrast` [S, R]: [S, D]."""
+
+    def squared_norms(self, g: Tensor) -> Tensor:
+        """g^T H^-1 g for gradients [..., D]: [...]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Identity:
+    """H = I."""
+
+    def directions(self, contrast: Tensor, G: Tensor) -> Tensor:
+        """c G."""
+        return contrast.to(G) @ G
+
+    def squared_norms(self, g: Tensor) -> Tensor:
+        """|g|^2."""
+        return g.square().sum(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Dual:
+    """H = G^T G + lambda I through the R x R kernel K = G G^T: (G^T G + lambda I)^-1 G^T = G^T (K + lambda
+    I)^-1.
+
+    Attributes:
+        G: [R, D].
+        inverse_kernel: float64 [R, R], (K + lambda I)^-1.
+        lam: lambda, a scalar tensor.
+    """
+
+    G: Tensor
+    inverse_kernel: Tensor
+    lam: Tensor
+
+    def directions(self, contrast: Tensor, G: Tensor) -> Tensor:
+        """c (K + lambda I)^-1 G."""
+        return (contrast.to(self.inverse_kernel) @ self.inverse_kernel).to(G) @ G
+
+    def squared_norms(self, g: Tensor) -> Tensor:
+        """(|g|^2 - m^T (K + lambda I)^-1 m) / lambda with m = G g.
+
+        The subtraction cancels when g lies in the span of G, so the result is held above the Cauchy-Schwarz
+        bound |g|^4 / (g^T H g), which is exact when g is an eigenvector of H.
+        """
+        m = (g @ self.G.T).to(self.inverse_kernel)
+        square = g.square().sum(-1).to(m)
+        lam = self.lam.to(m)
+        norm = (square - ((m @ self.inverse_kernel) * m).sum(-1)) / lam
+        energy = lam * square + m.square().sum(-1)
+        bound = square.square() / energy.clamp(min=torch.finfo(m.dtype).tiny)
+        return torch.maximum(norm, bound).to(g)
+
+
+@dataclass(frozen=True, eq=False)
+class Primal:
+    """H as a D x D matrix, by its Cholesky factor [D, D]."""
+
+    factor: Tensor
+
+    def directions(self, contrast: Tensor, G: Tensor) -> Tensor:
+        """Solve H q = G^T c for every line of the contrast at once."""
+        return torch.cholesky_solve((contrast.to(G) @ G).T, self.factor).T
+
+    def squared_norms(self, g: Tensor) -> Tensor:
+        """|L^-1 g|^2 with H = L L^T."""
+        flat = g.reshape(-1, g.shape[-1])
+        solved = torch.linalg.solve_triangular(self.factor, flat.T, upper=False)
+        return solved.square().sum(0).view(g.shape[:-1])
+
+
+def dual_inverses(Gs: list[Tensor], reg_lambda: float, reg_rule: RegRule) -> list[Dual]:
+    """The dual inverse for each module's G [R, D_m], in one batched solve.
+
+    Kernels are formed and inverted in float64: with lambda = 0.1 trace / D their condition number reaches 10
+    D, and R x R matrices cost nothing.
+    """
+    wide = torch.float64 if Gs[0].device.type != "mps" else torch.float32
+    K = torch.stack([G.to(wide) @ G.to(wide).T for G in Gs])  # [M, R, R]
+    trace = K.diagonal(dim1=-2, dim2=-1).sum(-1)
+    dims = torch.tensor([G.shape[1] for G in Gs], device=trace.device)
+    lam = damping(trace, dims, K.shape[-1], reg_lambda, reg_rule)
+    inverse = torch.cholesky_inverse(_cholesky(K + lam[:, None, None] * torch.eye(K.shape[-1]).to(K)))
+    return [Dual(G, inverse[m], lam[m]) for m, G in enumerate(Gs)]
+
+
+def primal_inverse(H: Tensor, count: int, reg_lambda: float, reg_rule: RegRule) -> Primal:
+    """The primal inverse of H [D, D] (undamped, overwritten), a sum over `count` gradients."""
+    lam = damping(H.diagonal().sum(), H.shape[0], count, reg_lambda, reg_rule)
+    H.diagonal().add_(lam)
+    return Primal(_cholesky(H))
+
+
+@dataclass(frozen=True, eq=False)
+class TokenDual:
+    """hessian_source=token through the T x T kernel K = (U U^T) * (V V^T), for groups with fewer tokens than
+    D.
+
+    With all T gradients as rows of A, A (A^T A + lambda I)^-1 = (K + lambda I)^-1 A, so the scores of all
+    tokens come out of one solve and no gradient is ever formed.
+    """
+
+    kernel: Tensor
+    factor: Tensor
+
+    def scores(self, alignment: Tensor) -> Tensor:
+        """(K + lambda I)^-1 of alignment [T, S], whose entry is <G^T c_s, g_t>: [T, S]."""
+        return torch.cholesky_solve(alignment, self.factor)
+
+    def squared_norms(self) -> Tensor:
+        """g_t^T H^-1 g_t = [K (K + lambda I)^-1]_tt for every token: [T]."""
+        return (self.kernel * torch.cholesky_inverse(self.factor)).sum(-1)
+
+
+def token_dual(U: Tensor, V: Tensor, reg_lambda: float, reg_rule: RegRule) -> TokenDual:
+    """The token kernel of U [T, k_out] and V [T, k_in], damped and factored."""
+    K = (U @ U.T) * (V @ V.T)
+    lam = damping(K.diagonal().sum(), U.shape[1] * V.shape[1], len(U), reg_lambda, reg_rule)
+    return TokenDual(K, _cholesky(K + lam * torch.eye(len(U)).to(K)))
+
+
+def _cholesky(matrix: Tensor) -> Tensor:
+    # The checking variant waits for the device once for each matrix of the batch, this one once for all.
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    if bool(info.any()):
+        raise ArcherError(
+            "H + lambda I is not positive definite in this precision: raise "
+            "trainer.influence_trace.reg_lambda, or leave it at 0 for the automatic damping"
+        )
+    return factor

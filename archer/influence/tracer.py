@@ -1,0 +1,275 @@
+"""The tracer: what an engine or a loop of your own talks to.
+
+tracer = InfluenceTracer(model, config)
+with tracer.capture(layout):                # for each micro-batch
+    loss = ...forward...
+    tracer.watch(loss, log_probs, where)    # only for objectives other than training_loss
+    loss.backward()
+scores = tracer.scores(groups)              # {row: float32[len]}; frees the factors
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from archer.errors import ArcherError
+from archer.influence.capture import STORAGE, Capture
+from archer.influence.config import InfluenceConfig
+from archer.influence.counters import Counters, Stopwatch
+from archer.influence.describe import describe
+from archer.influence.distributed import Alone, Exchange, Ranks
+from archer.influence.factors import Block, MicroBatch, group_blocks
+from archer.influence.groups import Group, Selection, comparison_groups, select_groups
+from archer.influence.layout import Layout
+from archer.influence.modules import TracedModule, traced_modules
+from archer.influence.objective import Objective, wanted_weights
+from archer.influence.scoring import GroupScorer, GroupTokens
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+
+class InfluenceTracer:
+    """Captures token factors in the real backward and turns them into influence scores.
+
+    Args:
+        model: the model that is trained, as it is called in the loop.
+        config: the knobs; with `enable=False` every method does nothing.
+        process_group: the ranks over which groups may be spread; None when each rank's groups are its own.
+    """
+
+    def __init__(
+        self, model: nn.Module, config: InfluenceConfig, process_group: ProcessGroup | None = None
+    ) -> None:
+        self.model, self.config = model, config
+        self.modules: list[TracedModule] = traced_modules(model, config) if config.enable else []
+        self.counters = Counters()
+        self.weights_of: dict[int, int] = {}  # row -> version of the weights its last scores belong to
+        self._exchange: Exchange = Alone() if process_group is None else Ranks(process_group)
+        self._batches: list[MicroBatch] = []
+        self._active: Capture | None = None
+        self._objective: Objective | None = None
+
+    @contextmanager
+    def capture(self, layout: Layout, version: int | None = None) -> Iterator[None]:
+        """Hooks live only inside: one forward and backward of one micro-batch.
+
+        Args:
+            layout: which response token each position of the micro-batch's activations emits.
+            version: which weights these are. None: read from the parameters, whose versions every optimizer
+                step raises.
+        """
+        if not self.config.enable:
+            yield
+            return
+        if self._active is not None:
+            raise ArcherError(
+                "tracer.capture is already active: captures follow one another, they do not nest"
+            )
+        capture = Capture(self.modules, layout, self.config, self.counters, self._stopwatch)
+        self._check_new_rows(capture)
+        weights = self._weight_version() if version is None else version
+        self._active = capture
+        try:
+            capture.attach()
+            yield
+            if len(capture.kept):
+                self._keep(capture, weights)
+        finally:
+            capture.detach()
+            self._active = self._objective = None
+
+    def watch(
+        self,
+        loss: Tensor,
+        log_probs: Tensor,
+        where: Layout,
+        advantages: Tensor | None = None,
+        rewards: Tensor | None = None,
+    ) -> None:
+        """Between forward and backward: tells the tracer how the loss depends on the log-probs.
+
+        Needed for every `output_function` but training_loss, for which it does nothing. Where the wanted
+        weights are not proportional to the real ones, the objective's own backward runs here.
+
+        Args:
+            loss: the scalar whose backward follows; a constant factor may still be applied to it.
+            log_probs: the tensor of token log-probs that the loss was computed from.
+            where: the response token of each element of log_probs.reshape(-1), rows as in the capture's
+                layout.
+            advantages: like log_probs, or [N, 1]; for log_prob_advantage.
+            rewards: like log_probs, or [N, 1]; for log_prob_reward.
+        """
+        if not self.config.enable or self.config.output_function == "training_loss":
+            return
+        if self._active is None:
+            raise ArcherError(
+                "tracer.watch belongs inside `with tracer.capture(layout)`, before the backward"
+            )
+        if len(self._active.kept) == 0:
+            return
+        wanted = wanted_weights(self.config.output_function, log_probs, advantages, rewards)
+        tolerance = self.config.proportionality_tolerance
+        self._objective = Objective(log_probs, where, wanted, self._active, tolerance)
+        self._objective.prepare(loss, self.model, self.counters, self._stopwatch)
+
+    def select(self, groups: Sequence[Group]) -> Selection:
+        """The groups to trace; those without contrast and those over the cap are left out and counted."""
+        selection = select_groups(groups, self.config.max_prompts_per_step)
+        self.counters.skipped_all_accepted = selection.skipped_all_accepted
+        self.counters.skipped_all_rejected = selection.skipped_all_rejected
+        self.counters.debug_skipped_by_cap = selection.skipped_by_cap
+        self.counters.selected_prompts = len(selection.groups)
+        self.counters.selected_responses = len(selection.rows)
+        return selection
+
+    def scores(
+        self, groups: Sequence[Group] | Selection, dtype: torch.dtype = torch.float32
+    ) -> dict[int, Tensor]:
+        """Score per response token, {row: [response length]} on the CPU, and free the factors.
+
+        NaN marks tokens that were not traced (`max_tokens_per_response`). Under a process group every rank
+        calls with the same groups and gets the rows whose tokens it captured.
+        """
+        if not self.config.enable:
+            return {}
+        selection = groups if isinstance(groups, Selection) else self.select(groups)
+        compared = comparison_groups(selection, self.config)
+        try:
+            emitted: dict[int, Tensor] = {}
+            scorer = GroupScorer(
+                self.modules, self.config, self.counters, self._stopwatch, self._device, self._compute_dtype
+            )
+            for tokens in self._group_tokens(compared):
+                for block, scores in zip(tokens.blocks, scorer.scores(tokens), strict=True):
+                    _emit(emitted, tokens.group, block, scores.to("cpu", dtype))
+            self.weights_of = {
+                row: batch.version for batch in self._batches for row in batch.lengths if row in emitted
+            }
+            self.counters.rows_emitted = len(emitted)
+            return emitted
+        finally:
+            self.reset()
+
+    def reset(self) -> None:
+        """Drop all captured factors."""
+        self._batches.clear()
+
+    def metrics(self) -> dict[str, float]:
+        """Counts and times since the last call, under the names the trainer logs."""
+        metrics = self.counters.metrics()
+        self.counters = Counters()
+        return metrics
+
+    def describe(self) -> str:
+        """The traced modules with their projections and the memory they need, to print once."""
+        return (
+            describe(self.modules, self.config, self._factor_dtype)
+            if self.config.enable
+            else "influence tracing is off"
+        )
+
+    def _keep(self, capture: Capture, version: int) -> None:
+        objective = self._objective
+        if objective is None and self.config.output_function != "training_loss":
+            raise ArcherError(
+                f"output_function={self.config.output_function} needs tracer.watch(loss, log_probs, where) "
+                "between forward and backward"
+            )
+        u, v = capture.factors()
+        row, token = capture.layout.row[capture.kept], capture.layout.token[capture.kept]
+        scale = None if objective is None else objective.scale()
+        self._batches.append(MicroBatch(row, token, u, v, scale, capture.lengths, version))
+        self.counters.debug_micro_batches += 1
+        self.counters.debug_captured_tokens += len(row)
+        self.counters.debug_weight_versions = len({batch.version for batch in self._batches})
+
+    def _check_new_rows(self, capture: Capture) -> None:
+        again = sorted(
+            {row for batch in self._batches for row in batch.lengths}.intersection(capture.lengths)
+        )
+        if again:
+            raise ArcherError(
+                f"response rows {again[:8]} were captured before and not scored yet; a response is captured "
+                "once, in one micro-batch of one epoch: call tracer.scores or tracer.reset first"
+            )
+
+    def _group_tokens(self, groups: list[Group]) -> Iterator[GroupTokens]:
+        """The groups with tokens on this rank, and those that several ranks hold, in the order all ranks
+        share."""
+        problem = next(filter(None, (self._mixed_weights(group) for group in groups)), None)
+        self._exchange.agree(groups, problem)
+        tokens = {row: len(where) for batch in self._batches for row, where in batch.positions.items()}
+        rows = [row for group in groups for row in group.rows]
+        counts = self._exchange.gather_counts(
+            torch.tensor([tokens.get(row, 0) for row in rows], dtype=torch.int64)
+        )
+        absent = [row for row, total in zip(rows, counts.sum(0).tolist(), strict=True) if total == 0]
+        if absent:
+            raise ArcherError(
+                f"response rows {absent[:8]} of the groups were not captured (on any rank of the tracer's "
+                "process_group): each selected row has to appear in the layout of some capture"
+            )
+        widest = max(traced.project_in.k + traced.project_out.k for traced in self.modules)
+        for group, part in zip(groups, counts.split([len(g.rows) for g in groups], dim=1), strict=True):
+            spread = int((part.sum(1) > 0).sum()) > 1
+            if not spread and part[self._exchange.rank].sum() == 0:
+                continue
+            self.counters.debug_cross_rank_groups += spread
+            blocks = group_blocks(self._batches, group.rows, widest, self._device, self._compute_dtype)
+            yield GroupTokens(
+                group,
+                blocks,
+                part if spread else part.sum(0, keepdim=True),
+                self._exchange if spread else Alone(),
+            )
+
+    def _mixed_weights(self, group: Group) -> str | None:
+        versions = {batch.version for batch in self._batches if not set(group.rows).isdisjoint(batch.lengths)}
+        if len(versions) < 2:
+            return None
+        return (
+            f"group {group.uid} was captured under {len(versions)} different sets of weights, whose "
+            "gradients do not belong in one H: keep a group inside one mini-batch, or capture all of it "
+            "before the optimizer steps"
+        )
+
+    def _weight_version(self) -> int:
+        return sum(traced.module.get_parameter("weight")._version for traced in self.modules)
+
+    @property
+    def _stopwatch(self) -> Stopwatch:
+        device = self.modules[0].module.get_parameter("weight").device
+        return Stopwatch(self.counters, device, self.config.profile_timing)
+
+    @property
+    def _device(self) -> torch.device:
+        if self.config.grad_offload_to_cpu and not self.config.force_gpu_compute:
+            return torch.device("cpu")
+        return self.modules[0].module.get_parameter("weight").device
+
+    @property
+    def _factor_dtype(self) -> torch.dtype:
+        if self.config.factor_dtype != "auto":
+            return STORAGE[self.config.factor_dtype]
+        dtype = self.modules[0].module.get_parameter("weight").dtype
+        return torch.float32 if dtype == torch.float16 else dtype
+
+    @property
+    def _compute_dtype(self) -> torch.dtype:
+        return torch.float64 if self._factor_dtype == torch.float64 else torch.float32
+
+
+def _emit(emitted: dict[int, Tensor], group: Group, block: Block, scores: Tensor) -> None:
+    for member, line in zip(block.members.tolist(), scores, strict=True):
+        row = group.rows[member]
+        where = block.batch.positions[row]
+        values = emitted.setdefault(
+            row, torch.full((block.batch.lengths[row],), torch.nan, dtype=scores.dtype)
+        )
+        values[block.batch.token[where]] = line[: len(where)]
