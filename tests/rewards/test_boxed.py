@@ -1,0 +1,106 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from archer.rewards.boxed import extract_answer, final_part, last_boxed, last_number
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        (r"so \boxed{42}.", "42"),
+        (r"\boxed{1} then \boxed{2}", "2"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed{\frac{a_{1}}{b^{2^{3}}}} }", r"\frac{a_{1}}{b^{2^{3}}}"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed{\left\{ x \right.}", r"\left\{ x \right."),
+        (r"\boxed{a \\}", r"a \\"),
+        (r"\fbox{7}", "7"),
+        (r"\boxed 3", "3"),
+        (r"$\boxed 3$ and more", "3"),
+        (r"\boxed -3.", "-3"),
+        (r"\boxed3", "3"),
+        (r"\boxed {5}", "5"),
+        (r"\boxed{\boxed{5}}", "5"),
+        (r"\boxed{ 5 }", "5"),
+        (r"\boxed{}", ""),
+        (r"\boxed{1} and \boxed{2", None),
+        (r"\boxed{{1}", None),
+        (r"\boxed", None),
+        (r"\boxedx{3}", None),
+        ("no box", None),
+        ("", None),
+    ],
+)
+def test_last_box_is_brace_matched(text, content):
+    assert last_boxed(text) == content
+
+
+@pytest.mark.parametrize(
+    ("response", "part"),
+    [
+        ("plain", "plain"),
+        ("<think>a</think>b", "b"),
+        ("opened in the prompt</think>b", "b"),
+        ("<think>a</think>b<think>c</think>d", "d"),
+        ("<think>never closed", ""),
+        ("before<think>never closed", "before"),
+        ("<think>a</think>b<think>again", "b"),
+    ],
+)
+def test_thinking_is_no_part_of_the_answer(response, part):
+    assert final_part(response) == part
+
+
+def test_a_box_inside_an_unclosed_think_block_is_no_answer():
+    assert extract_answer(r"<think>surely \boxed{5}", last_number_fallback=True) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("it is 5", "5"),
+        ("it is 5.", "5"),
+        ("it is -5.", "-5"),
+        ("costs 1,234 in all", "1,234"),
+        ("1,234,567.89!", "1,234,567.89"),
+        ("first 3, then 0.25.", "0.25"),
+        ("a .5 share", ".5"),
+        ("7-3", "3"),
+        ("7 - 3 = 4", "4"),
+        ("x = -3/4", "-3/4"),
+        ("some 50% of it", "50%"),
+        ("roughly 1e5", "1e5"),
+        ("3 1,23", "23"),
+        ("none", None),
+        ("", None),
+        ("٣", None),
+    ],
+)
+def test_last_number(text, number):
+    assert last_number(text) == number
+
+
+def test_last_number_is_used_only_when_asked_for_and_when_there_is_no_box():
+    assert extract_answer("it is 5", last_number_fallback=False) is None
+    assert extract_answer("it is 5", last_number_fallback=True) == "5"
+    assert extract_answer(r"\boxed{4} and 5", last_number_fallback=True) == "4"
+    assert extract_answer(r"it is 5, \boxed{5", last_number_fallback=True) is None
+
+
+@settings(deadline=None)
+@given(st.text(alphabet=st.sampled_from(list("\\{}abx135 $")), max_size=60))
+def test_a_balanced_box_at_the_end_is_returned_whatever_stands_before_it(before):
+    assert extract_answer(before + r" \boxed{\frac{1}{2}}", last_number_fallback=False) == r"\frac{1}{2}"
+
+
+def test_extraction_is_linear_in_hostile_text():
+    # A quadratic scan of any of these would not end within the suite.
+    for hostile in (
+        r"\boxed{" * 200_000,
+        "{" * 1_000_000,
+        "1," * 500_000,
+        "<think>" * 200_000,
+        "9" * 1_000_000,
+    ):
+        assert isinstance(extract_answer(hostile, last_number_fallback=True), str | None)
