@@ -1,0 +1,69 @@
+import pytest
+
+from archer.errors import ArcherError
+from archer.rewards import RewardConfig, RewardCounters, RewardRequest, RewardScorer
+
+
+def test_results_keep_the_order_of_mixed_requests(scorer):
+    requests = [
+        RewardRequest("arithmetic", r"12+30: 42 \boxed{42}", "42"),
+        RewardRequest("math", r"\boxed{\sqrt{16}}", "4"),
+        RewardRequest("math", r"\boxed{\sqrt{15}}", "4"),
+        RewardRequest("openai/gsm8k", r"\boxed{1,000}", "1000"),
+        RewardRequest("math", r"<think>\boxed{4}", "4"),
+        RewardRequest("math", r"\boxed{\sqrt{16}}", "5"),
+        RewardRequest("math", r"\boxed{\sqrt{16}}", "4"),
+    ]
+    verdicts = [result.correct for result in scorer.score(requests)]
+    assert verdicts == [True, True, False, True, False, False, True]
+
+
+def test_arithmetic_is_judged_as_a_number_and_never_by_algebra(scorer):
+    requests = [
+        RewardRequest("arithmetic", rf"\boxed{{{answer}}}", "579")
+        for answer in ("579", "0579", "123+456", "580", "")
+    ]
+    assert [result.correct for result in scorer.score(requests)] == [True, True, False, False, False]
+
+
+def test_the_last_number_counts_only_when_asked_for():
+    request = RewardRequest("openai/gsm8k", "so she pays $1,234.", "1234")
+    for fallback in (False, True):
+        with RewardScorer(RewardConfig(last_number_fallback=fallback)) as scorer:
+            assert scorer.score([request])[0].correct is fallback
+
+
+def test_equal_poisonous_answers_are_tried_once_but_counted_each():
+    hostile = RewardRequest("math", r"\boxed{9^{9^{9^{9}}}}", "5")
+    with RewardScorer(RewardConfig(workers=1, timeout_s=0.5)) as scorer:
+        results = scorer.score([hostile] * 100)  # a hundred half seconds would show
+        assert {result.failure for result in results} == {"timeout"}
+        assert scorer.counters == RewardCounters(total=100, timeouts=100, crashes=0)
+
+
+def test_an_empty_batch_is_no_work():
+    with RewardScorer(RewardConfig()) as scorer:
+        assert scorer.score([]) == []
+        assert scorer.counters == RewardCounters()
+
+
+def test_failures_are_logged_with_the_first_reason(custom, caplog):
+    custom("def compute_score(**kwargs): raise ValueError('no luck')").score([RewardRequest("x", "", "")] * 3)
+    assert "3 of 3" in caplog.text
+    assert "no luck" in caplog.text
+
+
+def test_a_data_set_can_be_checked_before_training(scorer):
+    scorer.check("math", "5")
+    with pytest.raises(ArcherError, match="my/poems"):
+        scorer.check("my/poems", "5")
+    with pytest.raises(ArcherError, match="ground truth None"):
+        scorer.check("math", None)
+
+
+@pytest.mark.parametrize(
+    "setting", [{"workers": 0}, {"timeout_s": 0.0}, {"timeout_s": float("nan")}, {"memory_limit_gb": -1.0}]
+)
+def test_impossible_settings_are_refused(setting):
+    with pytest.raises(ArcherError, match=r"reward|Rewards"):
+        RewardConfig(**setting)
