@@ -11,7 +11,10 @@ import argparse
 import json
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -25,7 +28,7 @@ STEP_SECONDS = 60.0
 GROUP_SIZE = 16
 
 
-def make_batch(rows: int, length: int, seed: int) -> dict[str, object]:
+def make_batch(rows: int, length: int, seed: int) -> dict[str, Any]:
     """A padded float32 batch as a trainer holds it, for `TraceStep.from_batch`."""
     rng = np.random.default_rng(seed)
     shape = (rows, length)
@@ -54,27 +57,51 @@ def make_batch(rows: int, length: int, seed: int) -> dict[str, object]:
     }
 
 
-def measure(
-    kind: TraceKind, batch: dict[str, object], steps: int, fsync: bool
-) -> tuple[list[float], list[float], int, int]:
-    """Blocked and background seconds of each step, bytes on disk and raw bytes of one."""
-    blocked = []
-    given = (
-        batch
-        if kind == "influence"
-        else {k: v for k, v in batch.items() if k not in ("influence", "advantage")}
-    )
+@dataclass(frozen=True)
+class Cost:
+    """Medians over the steps written."""
+
+    blocked: float  # seconds on the clock
+    cpu: float  # seconds of the training thread's own work: what a busy machine does not distort
+    background: float
+    raw: int  # bytes
+    file: int
+
+    def cells(self) -> tuple[str, ...]:
+        """The table's columns."""
+        return (
+            f"{self.blocked * 1e3:.0f} ms",
+            f"{self.blocked / STEP_SECONDS:.2%}",
+            f"{self.cpu * 1e3:.0f} ms",
+            f"{self.background:.2f} s",
+            f"{self.raw / 2**20:.0f} MiB",
+            f"{self.file / 2**20:.0f} MiB",
+            f"{self.file / self.raw:.1%}",
+        )
+
+
+def measure(kind: TraceKind, batch: dict[str, Any], steps: int, fsync: bool) -> Cost:
+    """Write the batch `steps` times, each when the one before is on disk, as in training."""
+    dropped = () if kind == "influence" else ("influence", "advantage")
+    given = {name: value for name, value in batch.items() if name not in dropped}
+    blocked, cpu = [], []
     with tempfile.TemporaryDirectory() as folder:
         with TraceWriter(folder, kind=kind, fsync=fsync) as writer:
             for step in range(1, steps + 1):
-                start = time.perf_counter()
-                arrays = TraceStep.from_batch(**given)  # type: ignore[arg-type]
+                start, thread_start = time.perf_counter(), time.thread_time()
+                arrays = TraceStep.from_batch(**given)
                 writer.write(step, arrays)
                 blocked.append(time.perf_counter() - start)
-                writer.flush()  # a training step is far longer than the write
+                cpu.append(time.thread_time() - thread_start)
+                writer.flush()
         lines = [json.loads(line) for line in (Path(folder) / MANIFEST).read_text().splitlines()]
-    raw = sum(array.nbytes for array in arrays.arrays().values())
-    return blocked, [line["seconds"] for line in lines], lines[-1]["bytes"], raw
+    return Cost(
+        blocked=median(blocked),
+        cpu=median(cpu),
+        background=median(line["seconds"] for line in lines),
+        raw=sum(array.nbytes for array in arrays.arrays().values()),
+        file=lines[-1]["bytes"],
+    )
 
 
 def main() -> None:
@@ -88,32 +115,15 @@ def main() -> None:
     parser.add_argument("--fsync", action="store_true", help="bring every file to disk before going on")
     args = parser.parse_args()
     batch = make_batch(args.rows, args.length, seed=0)
-    tokens = int(np.sum(batch["response_mask"]))  # type: ignore[arg-type]
+    tokens = int(np.sum(batch["response_mask"]))
     table = Table(title=f"one step of {args.rows} responses x {args.length} tokens ({tokens:,} valid)")
-    for column in (
-        "trace",
-        "blocked",
-        f"of {STEP_SECONDS:.0f} s",
-        "background",
-        "raw",
-        "file",
-        "file / raw",
-    ):
+    share = f"of {STEP_SECONDS:.0f} s"
+    for column in ("trace", "blocked", share, "CPU", "background", "raw", "file", "file / raw"):
         table.add_column(column, justify="right")
     kinds: tuple[TraceKind, ...] = ("entropy", "influence")
     for kind in kinds:
-        blocked, background, size, raw = measure(kind, batch, args.steps, args.fsync)
-        median = float(np.median(blocked))
-        table.add_row(
-            kind,
-            f"{median * 1e3:.0f} ms",
-            f"{median / STEP_SECONDS:.2%}",
-            f"{np.median(background):.2f} s",
-            f"{raw / 2**20:.0f} MiB",
-            f"{size / 2**20:.0f} MiB",
-            f"{size / raw:.1%}",
-        )
-    Console().print(table)
+        table.add_row(kind, *measure(kind, batch, args.steps, args.fsync).cells())
+    Console(width=100).print(table)
 
 
 if __name__ == "__main__":

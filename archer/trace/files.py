@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from archer.errors import ArcherError
+from archer.files import sync_folder
 
 STEPS_FOLDER = "steps"
 MANIFEST = "manifest.jsonl"
@@ -47,15 +48,6 @@ def replace_atomically(path: Path, fill: Callable[[BinaryIO], object], *, fsync:
     if fsync:
         sync_folder(path.parent)
     return size
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring renames inside a folder to disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def leftover_temporaries(folder: Path) -> list[Path]:

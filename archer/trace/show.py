@@ -177,7 +177,9 @@ def _extremes(
     for label, chosen in (("top", order[::-1][:top]), ("bottom", order[:top])):
         for position in chosen:
             cells = (label, str(position), str(arrays.responses[row, position]))
-            table.add_row(*cells, Text(visible(tokens[position])), f"{values[position]:.4g}")
+            table.add_row(
+                *cells, Text(visible(tokens[position]).replace(" ", "␣")), f"{values[position]:.4g}"
+            )
         table.add_section()
     return table
 
