@@ -58,7 +58,7 @@ def _parse_dataclass(
     cls: type[T], values: Mapping[str, Any], prefix: str, problems: list[str], known: list[str]
 ) -> T:
     hints = get_type_hints(cls)
-    names = {field.name for field in fields(cls)}
+    names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
     for key in values:
         if key not in names:
             problems.append(_unknown(f"{prefix}{key}", known))
@@ -68,7 +68,7 @@ def _parse_dataclass(
         if not is_dataclass(kind):
             arguments[name] = _convert(kind, value, full, problems)
         elif isinstance(value, Mapping):
-            arguments[name] = _parse_dataclass(kind, value, f"{full}.", problems, known)
+            arguments[name] = _parse_dataclass(kind, value, f"{full}.", problems, known)  # type: ignore[arg-type]
         else:
             problems.append(f"{full} is a group of settings, not a value: set {full}.<name>={value!r}")
     return cls(**arguments)

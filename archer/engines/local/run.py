@@ -1,6 +1,7 @@
 """A run from its first validation to its result: resume, train, validate, save, report."""
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from rich.console import Console
@@ -60,7 +61,7 @@ class Run:
             if start is not None:
                 self._restore(trainer, start)
             self._introduce(parts, trainer, start)
-            trackers = self._trackers(trainer.step)
+            trackers = self._trackers(start)
             self._loop(parts, trainer, trackers, stop)
         finally:
             for tracker in trackers:
@@ -93,7 +94,7 @@ class Run:
                 if report.warning:
                     shown.say(f"[yellow]step {trainer.step}: {report.warning}[/yellow]")
                 if _due(options.test_freq, trainer.step, last):
-                    metrics = metrics | self._measure(parts, stop)
+                    metrics = metrics | self._measure(parts)
                 for tracker in trackers:
                     tracker.log(trainer.step, metrics)
                 shown.update(trainer.step, metrics)
@@ -112,7 +113,8 @@ class Run:
             for tracker in trackers:
                 tracker.log(trainer.step, metrics)
 
-    def _measure(self, parts: Parts, stop: StopRequest) -> dict[str, float]:
+    def _measure(self, parts: Parts, stop: Callable[[], bool] = lambda: False) -> dict[str, float]:
+        """Validate. After a step this is not interrupted: the step's metrics would lack what is due."""
         result = parts.validator.validate(stop) if parts.validator is not None else None
         if result is None:
             return {}
@@ -128,7 +130,7 @@ class Run:
         trainer.load_state_dict(state)
         self.progress = Progress(**state["progress"])
 
-    def _trackers(self, last_step: int) -> list[Tracker]:
+    def _trackers(self, start: Checkpoint | None) -> list[Tracker]:
         info = RunInfo(
             project=self.config.trainer.project_name,
             experiment=self.config.trainer.experiment_name,
@@ -137,7 +139,7 @@ class Run:
             config=asdict(self.config),
         )
         return [
-            JsonlTracker(self.folder.metrics_file, last_step),
+            JsonlTracker(self.folder.metrics_file, last_step=-1 if start is None else start.step),
             *make_trackers(self.config.trainer.logger, info),
         ]
 

@@ -1,0 +1,125 @@
+"""Composition: defaults, recipes, overrides, and what is said about a bad one."""
+
+import pytest
+from omegaconf import OmegaConf
+
+from archer.config import TrainConfig, compose, default_config, recipes
+from archer.config.compose import to_yaml
+from archer.config.parse import defaults, parse
+from archer.errors import ArcherError
+
+
+def refusal(*overrides: str) -> str:
+    with pytest.raises(ArcherError) as error:
+        compose(list(overrides))
+    return str(error.value)
+
+
+def test_without_arguments_the_embedded_default_is_configured():
+    config = default_config()
+    assert config.actor_rollout_ref.model.path == "builtin:tiny_reasoner"
+    assert config.data.train_files == ("builtin:arithmetic/train",)
+
+
+def test_overrides_in_verls_names_are_typed():
+    config = compose(
+        [
+            "data.train_batch_size=64",
+            "actor_rollout_ref.rollout.n=16",
+            "trainer.total_training_steps=100",
+            "actor_rollout_ref.actor.optim.lr=1e-6",
+            "trainer.logger=[console,tensorboard]",
+            "data.train_files=mine.jsonl",
+        ]
+    )
+    assert config.data.train_batch_size == 64
+    assert config.actor_rollout_ref.rollout.n == 16
+    assert config.actor_rollout_ref.actor.optim.lr == 1e-6
+    assert config.trainer.logger == ("console", "tensorboard")
+    assert config.data.train_files == ("mine.jsonl",)
+
+
+def test_a_plus_before_an_existing_key_is_accepted_as_verls_users_write_it():
+    assert compose(["+trainer.save_freq=7"]).trainer.save_freq == 7
+
+
+def test_a_recipe_is_chosen_by_name_and_overrides_win_over_it():
+    config = compose(["recipe=arithmetic_dapo", "actor_rollout_ref.actor.clip_ratio_high=0.3"])
+    assert config.algorithm.filter_groups.enable
+    assert config.actor_rollout_ref.actor.clip_ratio_high == 0.3
+
+
+@pytest.mark.parametrize("name", [name for name in recipes() if name != "base"])
+def test_every_shipped_recipe_is_valid(name):
+    assert compose([f"recipe={name}"]).actor_rollout_ref.model.path
+
+
+def test_every_recipe_has_a_sentence():
+    assert all(len(text) > 20 for text in recipes().values())
+
+
+def test_another_model_never_gets_the_embedded_defaults_learning_rate():
+    config = compose(["actor_rollout_ref.model.path=some/model", "data.train_files=x.jsonl"])
+    assert config.actor_rollout_ref.actor.optim.lr == 1e-6
+
+
+def test_recipes_of_ones_own_come_from_a_folder(tmp_path):
+    (tmp_path / "recipe").mkdir()
+    (tmp_path / "recipe" / "mine.yaml").write_text(
+        "# @package _global_\ndefaults: [arithmetic, _self_]\ndata: {seed: 5}\n"
+    )
+    assert compose(["recipe=mine"], tmp_path).data.seed == 5
+
+
+def test_the_resolved_configuration_survives_a_round_trip_through_yaml():
+    config = compose(["data.seed=3", "trainer.resume_mode=disable"])
+    assert parse(TrainConfig, OmegaConf.to_container(OmegaConf.create(to_yaml(config)))) == config
+
+
+def test_defaults_are_those_of_the_dataclasses():
+    assert parse(TrainConfig, defaults(TrainConfig)) == TrainConfig()
+
+
+def test_interpolations_are_resolved():
+    assert compose(["trainer.experiment_name=seed${data.seed}", "data.seed=9"]).trainer.experiment_name == "seed9"
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("data.trian_batch_size=3", "Did you mean data.train_batch_size?"),
+        ("ppo_epochs=2", "Did you mean actor_rollout_ref.actor.ppo_epochs?"),
+        ("actor_rollout_ref.rollout.tensor_model_parallel_size=2", "engine=verl"),
+        ("data.seed=x", "data.seed='x': expected a whole number"),
+        ("data.seed=1.5", "expected a whole number"),
+        ("data.shuffle=3", "expected True or False"),
+        ("actor_rollout_ref.actor.optim.lr=fast", "expected a number"),
+        ("trainer.resume_mode=maybe", "choose one of auto, disable, resume_path"),
+        ("actor_rollout_ref.actor.loss_agg_mode=mean", "choose one of token-mean"),
+        ("data=3", "data is a group of settings"),
+        ("recipe=nope", "There is no recipe 'nope'. Recipes: arithmetic"),
+        ("engine=nope", "There is no engine 'nope'"),
+        ("nonsense", "is not an override"),
+        ("data.seed=[1", "could not be understood"),
+        ("trainer.experiment_name=${missing.key}", "could not be understood"),
+        ("actor_rollout_ref.rollout.top_p=0", "must be in (0, 1]"),
+        ("actor_rollout_ref.rollout.top_k=0", "must be -1 (all tokens) or at least 1"),
+        ("actor_rollout_ref.rollout.temperature=0", "must be greater than 0"),
+        ("data.train_batch_size=0", "must be greater than 0"),
+        ("actor_rollout_ref.actor.ppo_mini_batch_size=99", "is more than data.train_batch_size=16"),
+        ("trainer.n_gpus_per_node=8", "engine=verl uses many"),
+        ("trainer.logger=[mlflow]", "choose from console, tensorboard, wandb, trackio"),
+        ("trainer.resume_mode=resume_path", "go together"),
+        ("actor_rollout_ref.actor.use_dynamic_bsz=False", "needs ppo_micro_batch_size_per_gpu"),
+        ("algorithm.filter_groups.metric=reward", "choose one of acc"),
+        ("actor_rollout_ref.model.path=", "actor_rollout_ref.model.path is not set"),
+        ("data.train_files=[]", "data.train_files is not set"),
+    ],
+)
+def test_a_bad_override_is_refused_with_the_way_out(override, expected):
+    assert expected in refusal(override)
+
+
+def test_all_problems_are_reported_together():
+    text = refusal("data.seed=x", "trainer.save_freq=often", "no.such.key=1")
+    assert text.count("\n") == 3
