@@ -61,7 +61,7 @@ class Capture:
         self._wants_anchor = config.output_function != "training_loss"
         self._config, self._counters, self._stopwatch = config, counters, stopwatch
         self._handles: list[RemovableHandle] = []
-        self._shared: tuple[weakref.ref[Tensor], int, AnyProjection, Tensor] | None = None
+        self._projected: dict[AnyProjection, tuple[weakref.ref[Tensor], int, Tensor]] = {}
         self._index: dict[tuple[int, int, torch.device], Tensor] = {}
 
     def attach(self) -> None:
@@ -82,7 +82,8 @@ class Capture:
             handle.remove()
         self._handles.clear()
         self.recording = False
-        self.anchor = self._shared = None
+        self._projected.clear()
+        self.anchor = None
 
     def missing(self) -> list[str]:
         """Names of modules that lack a gradient for some call."""
@@ -147,17 +148,16 @@ class Capture:
         y.register_hook(hook)
 
     def _project_input(self, projection: AnyProjection, x: Tensor, begin: int, end: int) -> Tensor:
-        """v, reused when the previous module read the same tensor through the same projection (q/k/v,
-        gate/up)."""
-        if self._shared is not None:
-            owner, version, used, v = self._shared
-            if owner() is x and version == x._version and used is projection:
+        """v, reused when this projection last met this very tensor unchanged (q/k/v, gate/up)."""
+        if projection in self._projected:
+            owner, version, v = self._projected[projection]
+            # An address may be reused; a live object cannot be mistaken for another.
+            if owner() is x and version == x._version:
                 return v
         with torch.no_grad():
             v = self._compress(projection, x, begin, end)
         self._counters.debug_input_projections += 1
-        if not isinstance(projection, NoProjection):
-            self._shared = (weakref.ref(x), x._version, projection, v)
+        self._projected[projection] = (weakref.ref(x), x._version, v)
         return v
 
     def _compress(self, projection: AnyProjection, tensor: Tensor, begin: int, end: int) -> Tensor:

@@ -151,7 +151,7 @@ class InfluenceTracer:
             self.weights_of = {
                 row: batch.version for batch in self._batches for row in batch.lengths if row in emitted
             }
-            self.counters.rows_emitted = len(emitted)
+            self.counters.rows_emitted += len(emitted)
             return emitted
         finally:
             self.reset()
