@@ -71,7 +71,11 @@ def _parse_dataclass(
             arguments[name] = _parse_dataclass(kind, value, f"{full}.", problems, known)  # type: ignore[arg-type]
         else:
             problems.append(f"{full} is a group of settings, not a value: set {full}.<name>={value!r}")
-    return cls(**arguments)
+    try:
+        return cls(**arguments)
+    except ArcherError as error:  # a section that checks its own values
+        problems.append(str(error))
+        return cls()
 
 
 def _unknown(key: str, known: list[str]) -> str:

@@ -33,6 +33,7 @@ NOT_NEGATIVE = (
     "reward.reward_kwargs.overlong_buffer_cfg.penalty_factor",
     "engine.threads",
 )
+AT_LEAST_ONE = ("trainer.entropy_trace.write_every",)
 LOGGERS = ("console", "tensorboard", "wandb", "trackio")
 
 
@@ -56,6 +57,8 @@ def _ranges(config: TrainConfig) -> Iterator[str]:
         value = value_of(config, key)
         if key in POSITIVE and not value > 0:  # type: ignore[operator]
             yield f"{key}={value}: must be greater than 0"
+        if key in AT_LEAST_ONE and not value >= 1:  # type: ignore[operator]
+            yield f"{key}={value}: must be at least 1"
         if key in NOT_NEGATIVE and not value >= 0:  # type: ignore[operator]
             yield f"{key}={value}: must not be negative"
 
@@ -115,6 +118,17 @@ def _run(config: TrainConfig) -> Iterator[str]:
         yield f"trainer.max_actor_ckpt_to_keep={trainer.max_actor_ckpt_to_keep}: must be at least 1"
     if (trainer.resume_mode == "resume_path") != (trainer.resume_from_path is not None):
         yield "trainer.resume_mode=resume_path and trainer.resume_from_path=FOLDER go together"
+    traced = trainer.influence_trace
+    if (
+        traced.enable
+        and traced.accepted_rejected_scope == "all_selected"
+        and config.actor_rollout_ref.actor.ppo_mini_batch_size < config.data.train_batch_size
+    ):
+        yield (
+            "trainer.influence_trace.accepted_rejected_scope=all_selected compares all prompts of a step, "
+            "but ppo_mini_batch_size < train_batch_size moves the weights between them: make the two equal, "
+            "or use per_prompt"
+        )
     for name in trainer.logger:
         if name not in LOGGERS:
             yield f"trainer.logger={name!r}: choose from {', '.join(LOGGERS)}"

@@ -3,7 +3,18 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from archer.config.knob import knob
+from archer.config.knob import knob, section
+from archer.influence.config import InfluenceConfig
+
+
+@dataclass(frozen=True)
+class EntropyTraceConfig:
+    """The trace of every response token's entropy."""
+
+    enable: bool = knob(False, "write the entropy of every response token of every step")
+    output_dir: str | None = knob(None, "trace folder; default: entropy_trace in the run folder")
+    write_every: int = knob(1, "write every N-th step")
+    fsync: bool = knob(False, "force each written step to the disk before it counts as written")
 
 
 @dataclass(frozen=True)
@@ -26,6 +37,8 @@ class TrainerConfig:
     val_only: bool = knob(False, "validate and stop")
     skip_optimizer_step: bool = knob(False, "run everything but the weight update")
     logger: tuple[str, ...] = knob(("console",), "console, tensorboard, wandb, trackio; metrics.jsonl always")
+    entropy_trace: EntropyTraceConfig = section(EntropyTraceConfig)
+    influence_trace: InfluenceConfig = section(InfluenceConfig)
     nnodes: int = knob(1, "machines; the local engine is one process")
     n_gpus_per_node: int = knob(1, "devices; the local engine is one process")
 

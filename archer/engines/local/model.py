@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from archer.config.model import ModelConfig
@@ -16,27 +17,32 @@ BUILTIN = "builtin:tiny_reasoner"
 
 
 def model_folder(path: str) -> str:
-    """Return what `from_pretrained` is given: a folder for the built-in model, otherwise `path` itself."""
-    if path == BUILTIN:
-        return str(tiny_reasoner_path())
-    if path.startswith("builtin:"):
-        raise ArcherError(f"actor_rollout_ref.model.path={path}: the only built-in model is {BUILTIN}.")
-    looks_local = path.startswith(("/", ".", "~")) or path.count("/") > 1 or Path(path).exists()
-    folder = Path(path).expanduser()
-    if looks_local and not folder.is_dir():
-        raise ArcherError(f"actor_rollout_ref.model.path={path}: there is no such folder.")
-    if looks_local and not (folder / "config.json").is_file():
+    """Return what `from_pretrained` is given for a model: a folder that holds one, or a hub id as it is."""
+    folder = _local_folder(path, "actor_rollout_ref.model.path")
+    if folder is None:
+        return path
+    if not (folder / "config.json").is_file():
         raise ArcherError(
             f"actor_rollout_ref.model.path={path} has no config.json: expected a folder written by "
             "save_pretrained, e.g. an Archer checkpoint (checkpoints/global_step_N)."
         )
-    return str(folder) if looks_local else path
+    return str(folder)
+
+
+def tokenizer_folder(config: ModelConfig) -> str:
+    """Return what `from_pretrained` is given for the tokenizer: the model's folder, or one of its own."""
+    if config.tokenizer_path is None:
+        return model_folder(config.path)
+    folder = _local_folder(config.tokenizer_path, "actor_rollout_ref.model.tokenizer_path")
+    return config.tokenizer_path if folder is None else str(folder)
 
 
 def load_tokenizer(config: ModelConfig) -> Any:
     """Return the tokenizer, with a chat template and a padding token."""
     path = config.tokenizer_path or config.path
-    tokenizer = _load(AutoTokenizer.from_pretrained, path, trust_remote_code=config.trust_remote_code)
+    tokenizer = _load(
+        AutoTokenizer, path, tokenizer_folder(config), trust_remote_code=config.trust_remote_code
+    )
     if config.custom_chat_template is not None:
         tokenizer.chat_template = config.custom_chat_template
     if not tokenizer.chat_template:
@@ -55,10 +61,9 @@ def load_tokenizer(config: ModelConfig) -> Any:
 def load_policy(config: ModelConfig, compute: Compute) -> PreTrainedModel:
     """Return the trainable policy: float32 weights, dropout off (log-probs must not be random)."""
     options = {"dtype": torch.float32, "trust_remote_code": config.trust_remote_code}
-    model_config = _load(AutoConfig.from_pretrained, config.path, trust_remote_code=config.trust_remote_code)
-    for name, value in config.override_config.items():
-        setattr(model_config, name, value)
-    model = _load(AutoModelForCausalLM.from_pretrained, config.path, config=model_config, **options)
+    model_config = _load_config(config)
+    folder = model_folder(config.path)
+    model = _load(AutoModelForCausalLM, config.path, folder, config=model_config, **options)
     model.to(compute.device)
     if config.enable_gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -77,12 +82,17 @@ def load_reference(config: ModelConfig, compute: Compute) -> PreTrainedModel:
 
 
 def disable_dropout(model: torch.nn.Module) -> None:
-    """Set every dropout probability to zero: ratios of two forward passes must differ by weights alone."""
+    """Set every dropout probability to zero: ratios of two forward passes must differ by weights alone.
+
+    Architectures keep it in dropout modules (as `p`) or in numbers of their own layers, such as
+    `attention_dropout`, `hidden_dropout` or `layerdrop`.
+    """
     for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
+        if isinstance(module, torch.nn.modules.dropout._DropoutNd):
             module.p = 0.0
-        elif "attention_dropout" in vars(module):
-            vars(module)["attention_dropout"] = 0.0
+        for name, value in vars(module).items():
+            if "drop" in name and isinstance(value, float):
+                vars(module)[name] = 0.0
 
 
 def stop_token_ids(model: PreTrainedModel, tokenizer: Any) -> tuple[int, ...]:
@@ -96,11 +106,43 @@ def stop_token_ids(model: PreTrainedModel, tokenizer: Any) -> tuple[int, ...]:
     return tuple(sorted(ids))
 
 
-def _load(loader: Any, path: str, **options: Any) -> Any:
-    folder = model_folder(path)
+def _load_config(config: ModelConfig) -> Any:
+    """Return the model's configuration with the user's changes; a field that it does not have is an error."""
+    model_config, unknown = _load(
+        AutoConfig,
+        config.path,
+        model_folder(config.path),
+        trust_remote_code=config.trust_remote_code,
+        return_unused_kwargs=True,
+        **config.override_config,
+    )
+    if unknown:
+        raise ArcherError(
+            f"actor_rollout_ref.model.override_config: the configuration of {config.path} "
+            f"({model_config.model_type}) has no field {', '.join(unknown)}. "
+            f"Its fields are listed in {config.path}/config.json."
+        )
+    return model_config
+
+
+def _local_folder(path: str, key: str) -> Path | None:
+    """Return the folder that `path` names, or None for a hub id; `key` is what an error points at."""
+    if path == BUILTIN:
+        return tiny_reasoner_path()
+    if path.startswith("builtin:"):
+        raise ArcherError(f"{key}={path}: the only built-in model is {BUILTIN}.")
+    folder = Path(path).expanduser()
+    looks_local = path.startswith(("/", ".", "~")) or path.count("/") > 1 or folder.exists()
+    if looks_local and not folder.is_dir():
+        raise ArcherError(f"{key}={path}: there is no such folder.")
+    return folder if looks_local else None
+
+
+def _load(kind: Any, path: str, source: str, **options: Any) -> Any:
+    """Call `kind.from_pretrained(source)`; `path` is how the user named it."""
     try:
-        return loader(folder, **options)
-    except (OSError, ValueError, ImportError) as error:
+        return kind.from_pretrained(source, **options)
+    except (OSError, ValueError, ImportError, SafetensorError) as error:
         raise ArcherError(
             f"{path} could not be loaded: {str(error).splitlines()[0]} "
             "Expected a local folder or a hub id of a causal language model."

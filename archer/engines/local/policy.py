@@ -72,17 +72,29 @@ class Policy:
 
     @torch.no_grad()
     def _head_is_plain(self) -> bool:
-        """Whether logits are head(last hidden state), found by trying.
+        """Whether logits are head(last hidden state) and nothing else, found by watching a forward pass.
 
-        Some architectures scale or cap their logits; for those the model's own forward is used.
+        Some architectures scale or cap their logits; for those the model's own forward is used. The
+        comparison is exact: a cap is almost invisible where logits are small, and training makes them grow.
         """
         head = self.model.get_output_embeddings()
-        if not isinstance(head, nn.Linear):
+        if not isinstance(head, nn.Linear) or self.model.base_model is self.model:
             return False
+        seen: list[Tensor] = []
+        hooks = (
+            self.model.base_model.register_forward_hook(
+                lambda _, __, out: seen.append(out.last_hidden_state)
+            ),
+            head.register_forward_hook(lambda _, inputs, out: seen.extend((inputs[0], out))),
+        )
         probe = torch.arange(1, 9, device=self.compute.device)[None] % head.weight.shape[0]
-        hidden = self.model.base_model(input_ids=probe, use_cache=False).last_hidden_state
         logits = self.model(input_ids=probe, use_cache=False).logits
-        return torch.allclose(head(hidden).float(), logits.float(), rtol=1e-4, atol=1e-4)
+        for hook in hooks:
+            hook.remove()
+        if len(seen) != 3:
+            return False
+        hidden, head_input, head_output = seen
+        return torch.equal(hidden, head_input) and torch.equal(head_output.float(), logits.float())
 
 
 def token_statistics(

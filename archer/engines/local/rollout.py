@@ -93,7 +93,8 @@ class Rollout:
             ids[row, longest - len(prompt.token_ids) :] = torch.tensor(prompt.token_ids, device=device)
         real = torch.arange(longest, device=device) >= (longest - lengths)[:, None]  # [P, S]
         padded = not bool(real.all())
-        cache = DynamicCache(config=self.model.config)
+        # With the configuration the cache forgets what leaves a sliding window; the static one wants it all.
+        cache = DynamicCache(config=self.model.config) if self._static is None else DynamicCache()
         output = self.model(
             input_ids=ids,
             attention_mask=real.long() if padded else None,

@@ -11,6 +11,7 @@ from archer.engines.local.checkpoint import Checkpoint
 from archer.engines.local.interrupt import StopRequest
 from archer.engines.local.parts import Parts, build
 from archer.engines.local.run_folder import RunFolder
+from archer.engines.local.tracing import Traces
 from archer.engines.local.trainer import Trainer
 from archer.tracking import JsonlTracker, RunInfo, Tracker, make_trackers
 from archer.tracking.console import ConsoleProgress
@@ -56,17 +57,19 @@ class Run:
     def _execute(self, start: Checkpoint | None, stop: StopRequest) -> Outcome:
         parts = build(self.config, start)
         trackers: list[Tracker] = []
+        traces = Traces(self.config, parts.tokenizer, resumed_at=0 if start is None else start.step)
         try:
-            trainer = Trainer(parts)
+            trainer = Trainer(parts, traces)
             if start is not None:
                 self._restore(trainer, start)
-            self._introduce(parts, trainer, start)
+            self._introduce(trainer, start)
             trackers = self._trackers(start)
             self._loop(parts, trainer, trackers, stop)
         finally:
             for tracker in trackers:
                 tracker.close()
             parts.scorer.close()
+            traces.close()
         outcome = Outcome(trainer.step, parts.total_steps, self.progress, stop.signal)
         if not stop():
             self.folder.write_result(
@@ -122,6 +125,7 @@ class Run:
         return result.metrics
 
     def _save(self, parts: Parts, trainer: Trainer) -> None:
+        trainer.traces.flush()
         state = trainer.state_dict() | {"progress": asdict(self.progress)}
         self.folder.checkpoints.save(trainer.step, parts.policy.model, parts.tokenizer, state)
 
@@ -143,7 +147,8 @@ class Run:
             *make_trackers(self.config.trainer.logger, info),
         ]
 
-    def _introduce(self, parts: Parts, trainer: Trainer, start: Checkpoint | None) -> None:
+    def _introduce(self, trainer: Trainer, start: Checkpoint | None) -> None:
+        parts = trainer.parts
         model = parts.policy.model
         parameters = sum(p.numel() for p in model.parameters())
         rollout, data = self.config.actor_rollout_ref.rollout, self.config.data
@@ -154,6 +159,8 @@ class Run:
             f"responses a step, {parts.total_steps} steps of {self.config.algorithm.adv_estimator}",
             f"writing to {self.folder.path}",
         ]
+        if self.config.trainer.influence_trace.enable:
+            lines.append(trainer.recorder.tracer.describe())
         if start is not None:
             lines.append(f"going on from step {trainer.step} ({start.path})")
         for line in lines:

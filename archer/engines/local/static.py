@@ -1,12 +1,15 @@
 """Decoding on a static cache through a compiled forward, for CUDA.
 
 At one token per row a small model waits for kernel launches, not for the GPU. With a cache of fixed size
-the forward pass has fixed shapes, so that it compiles once and replays as CUDA graphs.
+the forward pass has fixed shapes, so that it compiles once and replays as CUDA graphs. Layers with a
+sliding window hold the whole sequence like all others, and their mask hides what is outside the window: a
+cache that slides would change its shapes on the way.
 """
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel, StaticCache
+from transformers import Cache, DynamicCache, PreTrainedModel
+from transformers.cache_utils import StaticLayer
 
 LENGTH_STEP = 64  # cache lengths are rounded up to this, so that few shapes are ever compiled
 
@@ -21,20 +24,23 @@ class StaticDecoder:
             if compile_forward
             else model.forward
         )
-        self._caches: dict[tuple[int, int], StaticCache] = {}
-        self._cache: StaticCache | None = None
+        self._caches: dict[tuple[int, int], Cache] = {}
+        self._cache: Cache | None = None
         self._real: Tensor | None = None
         self._length = 0
 
     def start(
         self, prompt_cache: DynamicCache, prompt_length: int, new_tokens: int, real: Tensor | None
     ) -> None:
-        """Take over the cache of a prefill (B rows, `prompt_length` positions, `real` False at padding)."""
+        """Take over the cache of a prefill (B rows, `prompt_length` positions, `real` False at padding).
+
+        Every layer of `prompt_cache` holds all positions, as in `DynamicCache()` without a configuration.
+        """
         total = -(-(prompt_length + new_tokens) // LENGTH_STEP) * LENGTH_STEP
         rows = prompt_cache.layers[0].keys.shape[0]
         key = (rows, total)
         if key not in self._caches:
-            self._caches[key] = StaticCache(config=self.model.config, max_cache_len=total)
+            self._caches[key] = Cache(layers=[StaticLayer(total) for _ in prompt_cache.layers])
         self._cache = self._caches[key]
         self._cache.reset()
         for layer, source in enumerate(prompt_cache.layers):

@@ -19,6 +19,7 @@ from archer.engines.local.parts import Parts
 from archer.engines.local.policy import Policy, TokenStats
 from archer.engines.local.schedule import lr_factor
 from archer.engines.local.timing import Timings
+from archer.engines.local.tracing import InfluenceRecorder, Traces
 from archer.engines.local.update import Updater, total_lengths
 
 
@@ -33,8 +34,9 @@ class StepReport:
 class Trainer:
     """Runs training steps and holds the state that a checkpoint saves."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, traces: Traces) -> None:
         self.parts = parts
+        self.traces = traces
         self.config = parts.config
         self.step = 0
         actor = self.config.actor_rollout_ref.actor
@@ -56,12 +58,15 @@ class Trainer:
         )
         factor = lr_factor(actor.optim, parts.total_steps)
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, factor)
+        self.recorder = InfluenceRecorder(parts.policy.model, self.config.trainer.influence_trace)
         self._updater = Updater(
             parts.policy,
             self.optimizer,
             actor,
             self.config.data.max_response_length,
-            self.config.trainer.skip_optimizer_step,
+            self.config.trainer.skip_optimizer_step
+            or self.config.trainer.influence_trace.skip_optimizer_step,
+            self.recorder,
         )
 
     def train_step(self) -> StepReport:
@@ -126,14 +131,19 @@ class Trainer:
             old_log_probs=None if old is None or on_policy else old.log_probs,
             ref_log_probs=reference.log_probs if reference is not None and actor.use_kl_loss else None,
         )
+        traced = self.config.trainer.influence_trace.enable and self.traces.influence.wants(self.step)
         with timings("update_actor"):
-            result = self._updater.update(experience, self.step)
-        seen = result.log_probs if old is None else old.log_probs
+            result = self._updater.update(experience, self.step, traced)
+        seen = TokenStats(result.log_probs, result.entropy) if old is None else old
+        with timings("influence_write" if traced else "trace_write"):
+            self.traces.write(self.step, experience, seen, self.recorder)
+        if traced:
+            metrics |= self.recorder.tracer.metrics()
         return (
             metrics
             | data_metrics(collected, token_rewards, advantages)
             | result.metrics
-            | rollout_difference(responses, seen)
+            | rollout_difference(responses, seen.log_probs)
         )
 
     def _penalise(

@@ -1,6 +1,7 @@
 """The policy update: epochs, mini-batches, micro-batches, optimizer steps."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,8 @@ from archer.engines.local.experience import Experience
 from archer.engines.local.policy import Policy, TokenStats
 from archer.engines.local.seeds import stream
 from archer.engines.local.sums import TokenSums
+from archer.engines.local.tracing import InfluenceRecorder
+from archer.influence import InfluenceConfig
 
 
 @dataclass(frozen=True)
@@ -36,12 +39,14 @@ class Updater:
         config: ActorConfig,
         max_response_length: int,
         skip_optimizer_step: bool = False,
+        recorder: InfluenceRecorder | None = None,
     ) -> None:
         self.policy = policy
         self.optimizer = optimizer
         self.config = config
         self.horizon = config.loss_scale_factor or max_response_length
         self.skip_optimizer_step = skip_optimizer_step
+        self.recorder = recorder or InfluenceRecorder(policy.model, InfluenceConfig())
         self._kl = kl_estimator(config.kl_loss_type)
         self._loss = policy_loss(
             PolicyLossConfig(
@@ -54,8 +59,14 @@ class Updater:
             )
         )
 
-    def update(self, experience: Experience, step: int) -> UpdateResult:
-        """Run all epochs over the step's responses."""
+    def update(self, experience: Experience, step: int, traced: bool = False) -> UpdateResult:
+        """Run all epochs over the step's responses.
+
+        `traced`: the first epoch's backward passes also give the influence of every selected token. Each
+        mini-batch is scored before its optimizer step, so that all factors of a group belong to one set of
+        weights.
+        """
+        self.recorder.begin(experience.judged, traced)
         sums = TokenSums()
         shape = experience.responses.mask.shape
         seen = TokenStats(torch.zeros(shape), torch.zeros(shape))
@@ -65,6 +76,8 @@ class Updater:
         for epoch in range(self.config.ppo_epochs):
             for rows in mini_batches(experience.judged.groups, self.config, epoch, step):
                 losses.append(self._accumulate(experience, rows, sums, seen if epoch == 0 else None))
+                if epoch == 0:
+                    self.recorder.score(rows)
                 norms.append(self._apply())
                 skipped += not torch.isfinite(torch.tensor(norms[-1]))
         metrics = {f"actor/{name}": value for name, value in sums.means().items()}
@@ -79,15 +92,23 @@ class Updater:
     def _accumulate(
         self, experience: Experience, rows: list[int], sums: TokenSums, seen: TokenStats | None
     ) -> dict[str, float]:
-        """Backward through one mini-batch, a micro-batch at a time; returns its loss terms."""
+        """Backward through one mini-batch, a micro-batch at a time; returns its loss terms.
+
+        `seen` takes what the first epoch sees of every response; influence is captured in that epoch alone.
+        """
         totals = LossTotals.of(experience.responses.mask[rows])
         self.optimizer.zero_grad(set_to_none=True)
         terms: dict[str, float] = {}
         for chunk in micro_batches(experience.responses, rows, self.config):
             batch = micro_batch(experience.responses, chunk, self.policy.compute.device)
-            stats = self.policy.token_stats(batch, entropy_grad=self.config.entropy_coeff != 0)
-            loss = self._micro_loss(experience, batch, stats, totals, sums, terms)
-            loss.backward()
+            with self.recorder.capture(batch) if seen is not None else nullcontext():
+                stats = self.policy.token_stats(batch, entropy_grad=self.config.entropy_coeff != 0)
+                loss = self._micro_loss(experience, batch, stats, totals, sums, terms)
+                if seen is not None:
+                    rewards = experience.judged.scores[batch.rows].to(loss.device)
+                    advantages = _take(experience.advantages, batch)
+                    self.recorder.watch(loss, stats.log_probs, batch, advantages, rewards)
+                loss.backward()
             if seen is not None:
                 _record(seen.log_probs, batch, stats.log_probs)
                 _record(seen.entropy, batch, stats.entropy)

@@ -18,9 +18,12 @@ class SamplingWeights:
         self._policy = policy
         self.model = policy
         if compute.mixed:
-            self.model = copy.deepcopy(policy).to(compute.dtype)
+            self.model = copy.deepcopy(policy)
             self.model.eval()
             self.model.requires_grad_(False)
+            # Buffers stay as they are: rounded rotary frequencies give late positions wrong angles.
+            for parameter in self.model.parameters():
+                parameter.data = parameter.data.to(compute.dtype)
 
     @torch.no_grad()
     def refresh(self) -> None:
