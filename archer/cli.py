@@ -7,6 +7,7 @@ from rich.console import Console
 
 from archer.engines import command as train_command
 from archer.errors import ArcherError
+from archer.trace.commands import app as trace_app
 
 app = typer.Typer(
     name="archer",
@@ -16,6 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("train", cls=train_command.TrainCommand)(train_command.train)
+app.add_typer(trace_app, name="trace")
 
 
 @app.command()
