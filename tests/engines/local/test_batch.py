@@ -1,0 +1,104 @@
+"""Rows of a step and their division into micro-batches."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from archer.engines.local.batch import concatenate, micro_batch, split_by_rows, split_by_tokens
+
+CPU = torch.device("cpu")
+LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=30)
+
+
+@given(lengths=LENGTHS, budget=st.integers(1, 200), data=st.data())
+def test_every_row_is_in_one_micro_batch_and_none_is_over_budget_unless_alone(lengths, budget, data):
+    rows = data.draw(st.permutations(range(len(lengths))))
+    rows = rows[: data.draw(st.integers(1, len(rows)))]
+    parts = list(split_by_tokens(lengths, rows, budget))
+    assert sorted(row for part in parts for row in part) == sorted(rows)
+    for part in parts:
+        assert part
+        padded = max(lengths[row] for row in part) * len(part)
+        assert padded <= budget or len(part) == 1
+
+
+@given(lengths=LENGTHS, budget=st.integers(1, 200), data=st.data())
+def test_the_division_depends_on_lengths_alone_not_on_the_order_given(lengths, budget, data):
+    rows = data.draw(st.permutations(range(len(lengths))))
+    assert list(split_by_tokens(lengths, rows, budget)) == list(
+        split_by_tokens(lengths, range(len(lengths)), budget)
+    )
+
+
+@given(lengths=LENGTHS, budget=st.integers(1, 200))
+def test_longer_rows_come_first_and_no_micro_batch_could_have_taken_the_next_row(lengths, budget):
+    parts = list(split_by_tokens(lengths, range(len(lengths)), budget))
+    order = [lengths[row] for part in parts for row in part]
+    assert order == sorted(order, reverse=True)
+    for part in parts[:-1]:
+        assert lengths[part[0]] * (len(part) + 1) > budget
+
+
+def test_no_rows_give_no_micro_batch():
+    assert list(split_by_tokens([], [], 10)) == []
+
+
+@given(count=st.integers(0, 20), size=st.integers(1, 7))
+def test_division_by_row_count_keeps_the_order(count, size):
+    parts = list(split_by_rows(range(count), size))
+    assert [row for part in parts for row in part] == list(range(count))
+    assert all(len(part) == size for part in parts[:-1])
+    assert all(1 <= len(part) <= size for part in parts)
+
+
+def test_chosen_rows_are_cut_to_the_longest_of_them(make_responses):
+    responses = make_responses([3, 4, 5, 6], [2, 7, 1, 3])
+    part = responses.rows([3, 0])
+    assert [prompt.index for prompt in part.prompts] == [3, 0]
+    assert part.tokens.shape == part.mask.shape == part.log_probs.shape == (2, 3)
+    assert part.lengths.tolist() == [3, 2]
+    assert torch.equal(part.tokens, responses.tokens[[3, 0], :3])
+    assert torch.equal(part.log_probs, responses.log_probs[[3, 0], :3])
+    assert torch.equal(part.finished, responses.finished[[3, 0]])
+
+
+def test_no_rows_are_empty_responses(make_responses):
+    nothing = make_responses([3, 4], [2, 7]).rows([])
+    assert len(nothing) == 0 and nothing.tokens.shape == (0, 0) and nothing.finished.shape == (0,)
+
+
+def test_joined_responses_keep_every_row_and_pad_the_shorter_part(make_responses):
+    one, two = make_responses([3, 4], [2, 5], seed=1), make_responses([2, 2, 2], [1, 3, 1], seed=2)
+    both = concatenate([one, two])
+    assert len(both) == 5 and both.tokens.shape == (5, 5)
+    assert both.lengths.tolist() == [2, 5, 1, 3, 1]
+    assert not both.mask[2:, 3:].any()
+    for part, where in ((one, [0, 1]), (two, [2, 3, 4])):
+        again = both.rows(where)
+        assert again.prompts == part.prompts
+        assert torch.equal(again.tokens[again.mask], part.tokens[part.mask])
+        assert torch.equal(again.log_probs[again.mask], part.log_probs[part.mask])
+        assert torch.equal(again.finished, part.finished)
+
+
+def test_the_emitting_position_of_a_token_is_the_one_before_it(make_responses):
+    responses = make_responses([3, 1, 6], [4, 7, 2])
+    batch = micro_batch(responses, [2, 0, 1], CPU)
+    row, position = batch.emitting_positions()
+    assert len(row) == 4 + 7 + 2
+    expected = [
+        (place, len(responses.prompts[r].token_ids) + t - 1)
+        for place, r in enumerate([2, 0, 1])
+        for t in range(int(responses.lengths[r]))
+    ]
+    assert list(zip(row.tolist(), position.tolist(), strict=True)) == expected
+    assert torch.equal(batch.input_ids[row, position + 1], batch.tokens[batch.mask])
+
+
+def test_a_micro_batch_holds_prompt_and_response_without_a_gap(make_responses):
+    responses = make_responses([3, 1, 6], [4, 7, 2])
+    batch = micro_batch(responses, [0, 2], CPU)
+    assert batch.rows.tolist() == [0, 2] and batch.input_ids.shape == (2, 8) and batch.tokens.shape == (2, 4)
+    for place, row in enumerate([0, 2]):
+        sequence = [*responses.prompts[row].token_ids, *responses.tokens[row][responses.mask[row]].tolist()]
+        assert batch.input_ids[place, : len(sequence)].tolist() == sequence

@@ -1,0 +1,162 @@
+"""Collecting a step's responses with a scripted rollout and judge: refill, limits, numbering, order."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from archer.config import compose
+from archer.data.prompts import PromptDataset
+from archer.data.sampler import PromptSampler
+from archer.engines.local.batch import Responses
+from archer.engines.local.collect import Collector
+from archer.engines.local.experience import Judged
+from archer.rewards.types import RewardResult
+
+N = 3
+MIXED, RIGHT, WRONG = (True, False, True), (True,) * 3, (False,) * 3
+
+
+class ScriptedRollout:
+    """Answers a prompt of index i with 1 + i % 4 tokens and notes what it was asked."""
+
+    def __init__(self, compute) -> None:
+        self.compute = compute
+        self.asked: list[list[int]] = []
+        self.seeds: list[int] = []
+
+    def generate(self, prompts, n, params, generator) -> Responses:
+        self.asked.append([prompt.index for prompt in prompts])
+        self.seeds.append(generator.initial_seed())
+        rows = tuple(prompt for prompt in prompts for _ in range(n))
+        lengths = torch.tensor([1 + prompt.index % 4 for prompt in rows])
+        mask = torch.arange(int(lengths.max())) < lengths[:, None]
+        tokens = torch.tensor([prompt.index for prompt in rows])[:, None] * mask
+        return Responses(rows, tokens, mask, torch.zeros(mask.shape), torch.ones(len(rows), dtype=torch.bool))
+
+
+class ScriptedJudge:
+    """The verdicts of a prompt's group, by the prompt's index."""
+
+    def __init__(self, verdict: Callable[[int], tuple[bool, ...]]) -> None:
+        self.verdict = verdict
+
+    def judge(self, responses, groups, shaped=True) -> Judged:
+        results = tuple(
+            RewardResult.of_verdict(self.verdict(prompt.index)[row % N])
+            for row, prompt in enumerate(responses.prompts)
+        )
+        return Judged(responses, groups, results, torch.zeros(len(responses)))
+
+
+@pytest.fixture
+def make_collector(compute, make_prompts):
+    def make(
+        verdict: Callable[[int], tuple[bool, ...]], *overrides: str
+    ) -> tuple[Collector, ScriptedRollout]:
+        config = compose(
+            [
+                f"actor_rollout_ref.rollout.n={N}",
+                "data.train_batch_size=4",
+                "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+                *overrides,
+            ]
+        )
+        dataset = PromptDataset(make_prompts([2] * 40), overlong=0)
+        sampler = PromptSampler(40, 4, shuffle=False, seed=0)
+        rollout = ScriptedRollout(compute)
+        return Collector(config, dataset, sampler, rollout, ScriptedJudge(verdict)), rollout
+
+    return make
+
+
+FILTER = "algorithm.filter_groups.enable=True"
+
+
+def prompts_of(collected) -> list[int]:
+    return [prompt.index for prompt in collected.judged.responses.prompts]
+
+
+def test_without_filtering_every_group_is_kept_and_prompts_come_in_the_samplers_order(make_collector):
+    collector, rollout = make_collector(lambda index: (WRONG, RIGHT, MIXED)[index % 3])
+    first, second = collector.collect(1), collector.collect(2)
+    assert rollout.asked == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert prompts_of(first) == [i for i in range(4) for _ in range(N)]
+    assert first.judged.groups.tolist() == [i for i in range(4) for _ in range(N)]
+    assert (first.counts.all_wrong, first.counts.all_correct, first.counts.mixed) == (2, 1, 1)
+    assert first.generations == second.generations == 1 and first.warning is None
+    assert first.sampled_tokens == N * (1 + 2 + 3 + 4)
+
+
+def test_filtered_groups_are_refilled_from_the_next_prompts_and_leftovers_are_dropped(make_collector):
+    mixed = {1, 5, 6, 8, 9, 10}
+    collector, rollout = make_collector(lambda index: MIXED if index in mixed else WRONG, FILTER)
+    collected = collector.collect(1)
+    assert rollout.asked == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert prompts_of(collected) == [i for i in (1, 5, 6, 8) for _ in range(N)]
+    assert collected.generations == 3 and collected.warning is None
+    assert (collected.counts.mixed, collected.counts.all_wrong) == (6, 6)
+    assert collected.sampled_tokens == 3 * N * (1 + 2 + 3 + 4)
+    assert len(collected.judged.results) == len(collected.judged.groups) == 4 * N
+    collector.collect(2)
+    assert rollout.asked[3] == [12, 13, 14, 15]
+
+
+def test_group_numbers_are_unique_across_generations_and_belong_to_one_prompt(make_collector):
+    collector, _ = make_collector(lambda index: MIXED if index % 3 == 0 else RIGHT, FILTER)
+    collected = collector.collect(1)
+    groups = collected.judged.groups.tolist()
+    assert len(set(groups)) == 4
+    assert len(set(zip(groups, prompts_of(collected), strict=True))) == 4
+
+
+def test_the_rows_kept_are_those_that_were_judged(make_collector):
+    collector, _ = make_collector(lambda index: (True, False, index % 2 == 0) if index % 3 else WRONG, FILTER)
+    judged = collector.collect(1).judged
+    for row, prompt in enumerate(judged.responses.prompts):
+        assert judged.correct[row].item() == (True, False, prompt.index % 2 == 0)[row % N]
+        assert judged.responses.tokens[row][judged.responses.mask[row]].tolist() == [prompt.index] * (
+            1 + prompt.index % 4
+        )
+
+
+def test_the_generation_batch_size_may_differ_from_the_training_batch_size(make_collector):
+    collector, rollout = make_collector(
+        lambda index: MIXED if index % 2 else WRONG, FILTER, "data.gen_batch_size=5"
+    )
+    collected = collector.collect(1)
+    assert rollout.asked == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+    assert prompts_of(collected) == [i for i in (1, 3, 5, 7) for _ in range(N)]
+    assert len(set(collected.judged.groups.tolist())) == 4
+
+
+def test_after_the_last_generation_allowed_the_step_goes_on_with_what_there_is_and_says_so(make_collector):
+    collector, rollout = make_collector(
+        lambda index: MIXED if index == 6 else RIGHT, FILTER, "algorithm.filter_groups.max_num_gen_batches=3"
+    )
+    collected = collector.collect(1)
+    assert len(rollout.asked) == collected.generations == 3
+    assert prompts_of(collected) == [6] * N
+    assert "1 of 4" in collected.warning and "max_num_gen_batches" in collected.warning
+
+
+def test_where_every_group_is_degenerate_nothing_is_kept(make_collector):
+    collector, _ = make_collector(
+        lambda index: WRONG, FILTER, "algorithm.filter_groups.max_num_gen_batches=2"
+    )
+    collected = collector.collect(1)
+    assert len(collected.judged.responses) == 0 and "0 of 4" in collected.warning
+    assert collected.counts.all_wrong == 8 and collected.sampled_tokens > 0
+
+
+def test_every_generation_of_every_step_has_a_stream_of_its_own_that_a_second_run_repeats(make_collector):
+    def seeds() -> list[int]:
+        collector, rollout = make_collector(
+            lambda index: WRONG, FILTER, "algorithm.filter_groups.max_num_gen_batches=3"
+        )
+        collector.collect(1)
+        collector.collect(2)
+        return rollout.seeds
+
+    assert len(set(seeds())) == 6
+    assert seeds() == seeds()
