@@ -160,9 +160,12 @@ def test_a_full_disk_ends_with_a_message_and_keeps_what_was_saved(runs, tmp_path
     arguments = runs.arguments("unused", f"trainer.default_local_dir={disk}/run")
     train = " ".join(f"'{part}'" for part in [sys.executable, "-m", "archer.cli", "train", *arguments])
     script = (
-        f"mount -t tmpfs -o size=16m none {disk} && {train}; code=$?; ls -A {disk}/run/checkpoints; exit $code"
+        f"mount -t tmpfs -o size=16m none {disk} && {train}; code=$?; "
+        f"ls -A {disk}/run/checkpoints; exit $code"
     )
-    done = subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-c", script], capture_output=True, text=True)
+    done = subprocess.run(
+        ["unshare", "--map-root-user", "--mount", "sh", "-c", script], capture_output=True, text=True
+    )
     assert done.returncode == 2, done.stderr
     assert "could not be written" in done.stderr
     assert "global_step_1 is untouched" in " ".join(done.stderr.split())

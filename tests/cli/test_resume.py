@@ -4,8 +4,12 @@ import random
 import signal
 import time
 
+import numpy as np
 import pytest
 import torch
+
+from archer.trace.check import TraceReport, check_trace
+from archer.trace.reader import TraceReader
 
 # Every kind of state matters here: epochs, mini-batches, schedule, adaptive KL, refilled groups.
 EVERYTHING = (
@@ -32,6 +36,22 @@ def assert_same(runs, one: str, other: str) -> None:
         assert torch.equal(weight, theirs[name]), name
 
 
+def traces_of(runs, name: str) -> list[TraceReport]:
+    folders = [runs.folder / name / kind for kind in ("entropy_trace", "influence_trace")]
+    return [check_trace(folder) for folder in folders if (folder / "summary.json").exists()]
+
+
+def assert_same_traces(runs, one: str, other: str) -> None:
+    for kind in ("entropy_trace", "influence_trace"):
+        ours, theirs = (TraceReader(runs.folder / name / kind) for name in (one, other))
+        assert [entry.step for entry in ours.entries] == [entry.step for entry in theirs.entries]
+        for entry in ours.entries:
+            left, right = ours.read(entry.step).arrays.arrays(), theirs.read(entry.step).arrays.arrays()
+            assert left.keys() == right.keys()
+            for name, array in left.items():
+                np.testing.assert_array_equal(array, right[name], err_msg=f"step {entry.step}: {name}")
+
+
 def differences(one: dict[str, float], other: dict[str, float]) -> dict[str, tuple[object, object]]:
     keys = one.keys() | other.keys()
     return {key: (one.get(key), other.get(key)) for key in keys if one.get(key) != other.get(key)}
@@ -54,8 +74,11 @@ def test_a_run_that_was_killed_again_and_again_gives_the_same_numbers(runs):
         time.sleep(chance.uniform(0.0, 1.5))  # anywhere: in a step, in the middle of a checkpoint
         process.kill()
         process.communicate()
+        for report in traces_of(runs, "killed"):
+            assert report.whole, report.render()
     runs.here("killed", *EVERYTHING)
     assert_same(runs, "killed", "whole")
+    assert_same_traces(runs, "killed", "whole")
 
 
 @pytest.mark.slow

@@ -85,7 +85,10 @@ def test_validation_alone_trains_nothing(runs):
 
 
 def test_training_on_prompts_and_a_reward_of_ones_own(runs, tmp_path):
-    rows = [{"prompt": f"{a}+{a}=", "data_source": "mine", "reward_model": {"ground_truth": ""}} for a in range(100, 108)]
+    rows = [
+        {"prompt": f"{a}+{a}=", "data_source": "mine", "reward_model": {"ground_truth": ""}}
+        for a in range(100, 108)
+    ]
     (tmp_path / "prompts.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     (tmp_path / "reward.py").write_text(
         "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"

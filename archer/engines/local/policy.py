@@ -36,6 +36,10 @@ class Policy:
         self.temperature = temperature
         self._plain_head = self._head_is_plain()
 
+    def run_head_everywhere(self) -> None:
+        """Run the head at every position in one piece, for a tracer that reads it like any other module."""
+        self._plain_head = False
+
     def token_stats(self, batch: MicroBatch, entropy_grad: bool = False) -> TokenStats:
         """Run the model on a micro-batch; gradients flow when grad mode is on.
 

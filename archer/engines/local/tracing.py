@@ -33,6 +33,10 @@ class InfluenceRecorder:
         self.selection = Selection((), 0, 0, 0)
         self.influence = torch.empty(0, 0)  # [N, L], NaN where nothing was computed
 
+    def traces(self, module: torch.nn.Module) -> bool:
+        """Whether a module is one of those traced."""
+        return any(traced.module is module for traced in self.tracer.modules)
+
     def begin(self, judged: Judged, wanted: bool) -> None:
         """Choose the groups of a step that are traced."""
         self.influence = torch.full(judged.responses.mask.shape, torch.nan)

@@ -56,9 +56,10 @@ class Trainer:
             weight_decay=actor.optim.weight_decay,
             fused=True,
         )
-        factor = lr_factor(actor.optim, parts.total_steps)
-        self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, factor)
+        self._lr_factor = lr_factor(actor.optim, parts.total_steps)
         self.recorder = InfluenceRecorder(parts.policy.model, self.config.trainer.influence_trace)
+        if self.recorder.traces(parts.policy.model.get_output_embeddings()):
+            parts.policy.run_head_everywhere()
         self._updater = Updater(
             parts.policy,
             self.optimizer,
@@ -72,12 +73,13 @@ class Trainer:
     def train_step(self) -> StepReport:
         """Run one step: rollout, rewards, advantages, update."""
         self.step += 1
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.actor_rollout_ref.actor.optim.lr * self._lr_factor(self.step - 1)
         timings = Timings()
         with timings("step"):
             with timings("gen"):
                 collected = self.parts.collector.collect(self.step)
             metrics = self._learn(collected, timings) if len(collected.judged.responses) else {}
-            self.scheduler.step()
             self.parts.sampling_weights.refresh()
         metrics |= timings.metrics() | self._performance(collected, timings)
         return StepReport(metrics, collected.warning)
@@ -87,7 +89,6 @@ class Trainer:
         return {
             "step": self.step,
             "optimizer": self.optimizer.state_dict(),
-            "scheduler": self.scheduler.state_dict(),
             "data": self.parts.collector.sampler.state_dict(),
             "kl_control": self._kl_control.state_dict(),
             "rng": torch.get_rng_state(),
@@ -97,7 +98,6 @@ class Trainer:
         """Go on from a checkpoint; the weights are loaded with the model."""
         self.step = state["step"]
         self.optimizer.load_state_dict(state["optimizer"])
-        self.scheduler.load_state_dict(state["scheduler"])
         self.parts.collector.sampler.load_state_dict(state["data"])
         self._kl_control.load_state_dict(state["kl_control"])
         torch.set_rng_state(state["rng"])
