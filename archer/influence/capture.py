@@ -97,14 +97,18 @@ class Capture:
     def factors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """(u, v) per module name, [n, k_out] and [n, k_in]; an error where something was not seen."""
         self._check_complete()
-        joined: dict[tuple[int, ...], Tensor] = {}  # shared v stay shared
-        u, v = {}, {}
-        for site in self.sites:
-            u[site.traced.name] = _join([piece for piece in site.u if piece is not None])
-            key = tuple(id(piece) for piece in site.v)
-            v[site.traced.name] = joined.setdefault(key, _join(site.v))
+        stored: dict[tuple[int, ...], Tensor] = {}  # a v that modules share stays shared
+
+        def store(pieces: list[Tensor]) -> Tensor:
+            key = tuple(id(piece) for piece in pieces)
+            if key not in stored:
+                stored[key] = self._store(pieces[0] if len(pieces) == 1 else torch.cat(pieces))
+            return stored[key]
+
+        u = {site.traced.name: store([u for u in site.u if u is not None]) for site in self.sites}
+        v = {site.traced.name: store(site.v) for site in self.sites}
         if self._config.grad_offload_to_cpu and self._stopwatch.device.type == "cuda":
-            torch.cuda.synchronize(self._stopwatch.device)  # the copies were asynchronous
+            torch.cuda.synchronize(self._stopwatch.device)  # copies to the CPU run behind the program
         return u, v
 
     def _forward(self, site: Site, x: Tensor, y: Tensor) -> None:
@@ -174,7 +178,7 @@ class Capture:
             # Copying a third of the rows moves as much memory as projecting all of them.
             compressed = projection(flat).index_select(0, index)
         wanted = self._config.factor_dtype
-        return self._store(compressed if wanted == "auto" else compressed.to(STORAGE[wanted]))
+        return compressed if wanted == "auto" else compressed.to(STORAGE[wanted])
 
     def _store(self, factors: Tensor) -> Tensor:
         if not self._config.grad_offload_to_cpu or factors.device.type == "cpu":
@@ -232,7 +236,3 @@ class Capture:
                 "...): run backward inside tracer.capture(layout), and leave modules that do not take part "
                 "in the loss out of trainer.influence_trace.module_name_filter"
             )
-
-
-def _join(pieces: list[Tensor]) -> Tensor:
-    return pieces[0] if len(pieces) == 1 else torch.cat(pieces)

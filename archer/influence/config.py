@@ -82,7 +82,7 @@ class InfluenceConfig:
     contrastive_agg: Aggregation = field(
         default="sum",
         metadata={
-            "help": "How infl(r, t) is gathered over accepted responses (+) and rejected ones (-): sum or mean."
+            "help": "How infl(r, t) is gathered over accepted (+) and rejected (-) responses: sum or mean."
         },
     )
     exclude_self_response: bool = field(

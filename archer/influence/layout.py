@@ -37,8 +37,9 @@ class Layout:
             raise ArcherError(f"a layout needs row and token as two vectors of one length, not {shapes}")
         object.__setattr__(self, "row", self.row.detach().to("cpu", torch.int64))
         object.__setattr__(self, "token", self.token.detach().to("cpu", torch.int64))
-        pairs = torch.stack([self.row, self.token], dim=1)[self.row >= 0]
-        if len(torch.unique(pairs, dim=0)) != len(pairs):
+        here = self.row >= 0
+        row, token = self.row[here], self.token[here]
+        if len(row) and len(torch.unique(row * (token.max() + 1) + token)) != len(row):
             raise ArcherError("a layout names some (row, token) twice; every response token has one position")
 
     @property

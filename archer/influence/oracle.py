@@ -1,6 +1,7 @@
 """Influence by brute force, for verification: explicit gradients, explicit H, explicit loops.
 
-Nothing here shares code with the tracer beyond the projection matrices and the configuration. Two kinds of number:
+Nothing here shares code with the tracer beyond the projection matrices and the configuration. There are two
+kinds of number:
 
 - position gradients, what the tracer scores: x_t (x) e_t at the position that emits token t, which carries
   the later tokens' losses that reach this position through attention;

@@ -61,7 +61,7 @@ class GroupScorer:
         finite."""
         with self.stopwatch.timing("solve"):
             gradients = self._response_gradients(tokens)
-            if not bool(torch.stack([G.isfinite().all() for G in gradients.values()]).all()):
+            if not bool(torch.stack([G.sum() for G in gradients.values()]).isfinite().all()):
                 self.counters.debug_nonfinite_groups += 1
                 return [torch.full_like(block.weight, torch.nan) for block in tokens.blocks]
             duals = self._response_duals(tokens, gradients)
@@ -103,7 +103,7 @@ class GroupScorer:
             for block in tokens.blocks:
                 u, v = block.load(traced)
                 part.index_add_(0, block.members, torch.bmm(u.mT, v).flatten(1))
-        means = tokens.exchange.sum(sums) / tokens.counts.sum(0).to(self.device).unsqueeze(1)
+        means = tokens.exchange.sum(sums).div_(tokens.counts.sum(0).to(self.device).unsqueeze(1))
         parts = means.split(dims, dim=1)
         return {traced.name: part for traced, part in zip(self.modules, parts, strict=True)}
 

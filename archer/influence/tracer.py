@@ -1,11 +1,15 @@
 """The tracer: what an engine or a loop of your own talks to.
 
-tracer = InfluenceTracer(model, config)
-with tracer.capture(layout):                # for each micro-batch
-    loss = ...forward...
-    tracer.watch(loss, log_probs, where)    # only for objectives other than training_loss
-    loss.backward()
-scores = tracer.scores(groups)              # {row: float32[len]}; frees the factors
+Once per model, once per micro-batch, once per step:
+
+    tracer = InfluenceTracer(model, config)
+
+    with tracer.capture(layout):
+        loss = ...                               # the forward belongs inside
+        tracer.watch(loss, log_probs, where)     # for objectives other than training_loss
+        loss.backward()
+
+    scores = tracer.scores(groups)               # {row: float32[len]}; frees the factors
 """
 
 from __future__ import annotations
@@ -52,6 +56,7 @@ class InfluenceTracer:
         self.weights_of: dict[int, int] = {}  # row -> version of the weights its last scores belong to
         self._exchange: Exchange = Alone() if process_group is None else Ranks(process_group)
         self._batches: list[MicroBatch] = []
+        self._versions: set[int] = set()  # of weights seen since the last metrics
         self._active: Capture | None = None
         self._objective: Objective | None = None
 
@@ -164,15 +169,14 @@ class InfluenceTracer:
         """Counts and times since the last call, under the names the trainer logs."""
         metrics = self.counters.metrics()
         self.counters = Counters()
+        self._versions.clear()
         return metrics
 
     def describe(self) -> str:
         """The traced modules with their projections and the memory they need, to print once."""
-        return (
-            describe(self.modules, self.config, self._factor_dtype)
-            if self.config.enable
-            else "influence tracing is off"
-        )
+        if not self.config.enable:
+            return "influence tracing is off"
+        return describe(self.modules, self.config, self._factor_dtype)
 
     def _keep(self, capture: Capture, version: int) -> None:
         objective = self._objective
@@ -187,7 +191,8 @@ class InfluenceTracer:
         self._batches.append(MicroBatch(row, token, u, v, scale, capture.lengths, version))
         self.counters.debug_micro_batches += 1
         self.counters.debug_captured_tokens += len(row)
-        self.counters.debug_weight_versions = len({batch.version for batch in self._batches})
+        self._versions.add(version)
+        self.counters.debug_weight_versions = len(self._versions)
 
     def _check_new_rows(self, capture: Capture) -> None:
         again = sorted(
@@ -200,8 +205,7 @@ class InfluenceTracer:
             )
 
     def _group_tokens(self, groups: list[Group]) -> Iterator[GroupTokens]:
-        """The groups with tokens on this rank, and those that several ranks hold, in the order all ranks
-        share."""
+        """Groups with tokens on this rank and groups spread over ranks, in the order all ranks share."""
         problem = next(filter(None, (self._mixed_weights(group) for group in groups)), None)
         self._exchange.agree(groups, problem)
         tokens = {row: len(where) for batch in self._batches for row, where in batch.positions.items()}

@@ -57,6 +57,24 @@ def test_captured_factors_add_up_to_the_weight_gradients(kind, tied):
         torch.testing.assert_close(gradient, traced.module.weight.grad, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("arrangement", ["right", "left", "blocks", "packed"])
+def test_the_gradient_at_a_token_is_that_of_its_own_logits(problem, arrangement):
+    """dL/dlogits = -A/N (1[token] - p): fails when positions are shifted against tokens, which correlation
+    may not."""
+    tracer = InfluenceTracer(problem.model, traced_config(projection="none", module_name_filter="lm_head"))
+    problem.update(tracer, arrangement=arrangement)
+    (captured,) = tracer._batches
+    tokens = sum(len(response) for response in problem.responses)
+    for u, row, token in zip(
+        captured.u["lm_head"], captured.row.tolist(), captured.token.tolist(), strict=True
+    ):
+        prefix = torch.cat([problem.prompts[row], problem.responses[row][:token]])
+        with torch.no_grad():
+            p = problem.model(prefix[None]).logits[0, -1].softmax(-1)
+        chosen = nn.functional.one_hot(problem.responses[row][token], len(p))
+        torch.testing.assert_close(u, -problem.advantages[row] / tokens * (chosen - p), rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("kind", ["non-reentrant", "reentrant"])
 @pytest.mark.parametrize("objective", ["training_loss", "log_prob", "log_prob_reward"])
 @pytest.mark.parametrize("loss", ["on_policy", "clipped"])
@@ -155,9 +173,14 @@ def test_no_hook_outlives_the_capture(problem):
 def test_an_exception_removes_the_hooks_and_drops_the_micro_batch(problem):
     before = hook_count(problem.model)
     tracer = InfluenceTracer(problem.model, traced_config())
-    with pytest.raises(ZeroDivisionError), tracer.capture(problem.batch([0]).layout):
-        problem.log_probs(problem.batch([0]))
-        raise ZeroDivisionError
+
+    def update() -> None:
+        with tracer.capture(problem.batch([0]).layout):
+            problem.log_probs(problem.batch([0]))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        update()
     assert hook_count(problem.model) == before
     assert tracer._batches == []
     assert traced_scores(problem, traced_config()).keys() == set(range(7))
@@ -240,9 +263,14 @@ def test_a_head_on_part_of_the_positions_is_refused(problem):
 def test_two_forwards_in_one_capture_are_refused(problem):
     tracer = InfluenceTracer(problem.model, traced_config())
     batch = problem.batch([0, 1])
-    with pytest.raises(ArcherError, match=r"q_proj was called again"), tracer.capture(batch.layout):
-        problem.log_probs(batch)
-        problem.log_probs(batch)
+
+    def update() -> None:
+        with tracer.capture(batch.layout):
+            problem.log_probs(batch)
+            problem.log_probs(batch)
+
+    with pytest.raises(ArcherError, match=r"q_proj was called again"):
+        update()
 
 
 def test_forwards_without_grad_do_not_disturb(problem):

@@ -6,10 +6,11 @@ from archer.errors import ArcherError
 from archer.influence import InfluenceConfig
 
 KNOBS_OF_THE_SEEDS = {
-    "enable", "hessian_mode", "output_function", "accepted_rejected_scope", "contrastive_agg", "hessian_source",
-    "reg_lambda", "module_name_filter", "max_modules", "projection_dim_factor", "max_proj_vector_sum",
-    "max_hessian_dim", "max_tokens_per_response", "grad_offload_to_cpu", "force_gpu_compute", "profile_timing",
-    "max_prompts_per_step", "skip_optimizer_step", "output_dir", "write_every", "fsync",
+    "enable", "hessian_mode", "output_function", "accepted_rejected_scope", "contrastive_agg",
+    "hessian_source", "reg_lambda", "module_name_filter", "max_modules", "projection_dim_factor",
+    "max_proj_vector_sum", "max_hessian_dim", "max_tokens_per_response", "grad_offload_to_cpu",
+    "force_gpu_compute", "profile_timing", "max_prompts_per_step", "skip_optimizer_step", "output_dir",
+    "write_every", "fsync",
 }  # fmt: skip
 
 

@@ -74,9 +74,11 @@ def test_a_step_along_q_changes_log_probs_as_the_token_loss_score_says(dtype, ep
 
 
 def test_position_scores_of_a_response_add_up_to_its_token_loss_scores():
-    """Both attribute <q, gradient of the response's log-prob>: one over positions, one over tokens' own losses.
+    """Both attribute <q, gradient of the response's log-prob>: one over positions, one over tokens' own
+    losses.
 
-    Prompt positions carry a share of that gradient but emit no response token, so the position scores lack it.
+    Prompt positions carry a share of that gradient but emit no response token, so the position scores lack
+    it.
     """
     contrast = Contrast(torch.float64)
     gradients = contrast.position_gradients()

@@ -90,10 +90,15 @@ def test_a_factor_on_the_loss_after_watch_is_taken_into_account(problem):
 def test_a_backward_of_another_loss_is_refused(problem):
     tracer = InfluenceTracer(problem.model, traced_config(output_function="log_prob"))
     batch = problem.batch(problem.rows)
-    with pytest.raises(ArcherError, match="not that of the loss given to"), tracer.capture(batch.layout):
-        log_probs, where = problem.log_probs(batch)
-        tracer.watch(problem.loss(log_probs, batch), log_probs, where)
-        problem.loss(log_probs, batch, "clipped").backward()
+
+    def update() -> None:
+        with tracer.capture(batch.layout):
+            log_probs, where = problem.log_probs(batch)
+            tracer.watch(problem.loss(log_probs, batch), log_probs, where)
+            problem.loss(log_probs, batch, "clipped").backward()
+
+    with pytest.raises(ArcherError, match="not that of the loss given to"):
+        update()
 
 
 def test_an_advantage_of_zero_needs_the_second_backward(problem):
@@ -154,30 +159,34 @@ def test_a_tied_output_head_is_traced_as_the_linear_module_it_is():
     assert_same_scores({row: found[row] for row in range(4)}, expected)
 
 
+def watched(tracer: InfluenceTracer, problem: Problem, rows: list[int], where: Layout) -> None:
+    """A capture that watches the first elements of the log-probs, as many as `where` has rows for."""
+    batch = problem.batch(rows)
+    with tracer.capture(batch.layout):
+        log_probs, _ = problem.log_probs(batch)
+        tracer.watch(log_probs.sum(), log_probs[: len(where.lengths())], where)
+        log_probs.sum().backward()
+
+
 def test_objectives_say_what_they_need(problem):
     tracer = InfluenceTracer(problem.model, traced_config(output_function="log_prob_reward"))
     batch = problem.batch([0])
-    with pytest.raises(ArcherError, match="pass rewards="), tracer.capture(batch.layout):
-        log_probs, where = problem.log_probs(batch)
-        tracer.watch(log_probs.sum(), log_probs, where)
+    where = Layout.responses([0], [4], 4)
+    with pytest.raises(ArcherError, match="pass rewards="):
+        watched(tracer, problem, [0], where)
     with pytest.raises(ArcherError, match=r"needs tracer\.watch"), tracer.capture(batch.layout):
         problem.log_probs(batch)[0].sum().backward()
+    log_probs, _ = problem.log_probs(batch)
     with pytest.raises(ArcherError, match="belongs inside"):
         tracer.watch(log_probs.sum(), log_probs, where)
 
 
 def test_log_probs_and_their_layout_must_agree(problem):
     tracer = InfluenceTracer(problem.model, traced_config(output_function="log_prob"))
-    batch = problem.batch([0, 1])
-    with (
-        pytest.raises(ArcherError, match=r"rows \[1\] are captured but have no"),
-        tracer.capture(batch.layout),
-    ):
-        log_probs, _ = problem.log_probs(batch)
-        tracer.watch(log_probs.sum(), log_probs[0], Layout.responses([0], [4], 4))
-    with pytest.raises(ArcherError, match="their layout describes 9"), tracer.capture(batch.layout):
-        log_probs, _ = problem.log_probs(batch)
-        tracer.watch(log_probs.sum(), log_probs, problem.batch([0]).layout)
+    with pytest.raises(ArcherError, match=r"rows \[1\] are captured but have no"):
+        watched(tracer, problem, [0, 1], Layout.responses([0], [4], 4))
+    with pytest.raises(ArcherError, match="8 log-probs, but their layout describes 12"):
+        watched(tracer, problem, [0, 1], Layout.responses([0, 1], [4, 2], 6))
 
 
 def test_multiples_hold_per_response_and_within_the_tolerance():

@@ -1,4 +1,5 @@
-"""Every combination of modes equals explicit gradients, an explicit H^-1 and a loop over (response, token)."""
+"""Every combination of modes equals explicit gradients, an explicit H^-1 and a loop over (response,
+token)."""
 
 from dataclasses import replace
 from functools import cache
