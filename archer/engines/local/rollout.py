@@ -56,12 +56,16 @@ class Rollout:
 
         `generator` lives on the compute device; the same state gives the same responses.
         """
-        groups_at_once = max(1, self.limits.max_num_seqs // n)
+        n_at_once = min(n, self.limits.max_num_seqs)
+        groups_at_once = self.limits.max_num_seqs // n_at_once  # 1 where a group has to be divided
         training = self.model.training
         self.model.eval()  # in training mode gradient checkpointing would switch the cache off
         parts = [
-            self._generate(prompts[start : start + groups_at_once], n, params, generator)
+            self._generate(
+                prompts[start : start + groups_at_once], min(n_at_once, n - done), params, generator
+            )
             for start in range(0, len(prompts), groups_at_once)
+            for done in range(0, n, n_at_once)
         ]
         self.model.train(training)
         return concatenate(parts)

@@ -45,8 +45,8 @@ def truncate(
 ) -> Tensor:  # [B, V]
     """Set to -inf what top-k and top-p leave out.
 
-    top-k keeps the k likeliest tokens. top-p then keeps the smallest set of likeliest tokens whose
-    (renormalised) probability reaches p; the likeliest token always stays.
+    top-k keeps the k likeliest tokens and those that tie with the k-th. top-p then keeps the smallest set of
+    likeliest tokens whose (renormalised) probability reaches p; the likeliest token always stays.
     """
     vocabulary = log_probs.shape[-1]
     if 0 < top_k < vocabulary:

@@ -76,6 +76,22 @@ def test_the_responses_of_a_prompt_are_consecutive_and_differ(qwen2, make_rollou
     assert len({tuple(text) for text in texts(responses)}) > 10
 
 
+@pytest.mark.parametrize(("n", "at_once"), [(3, 7), (5, 2), (4, 4), (4, 1)])
+def test_no_more_responses_are_decoded_at_a_time_than_allowed_also_within_a_group(
+    qwen2, make_rollout, make_prompts, oracle, n, at_once
+):
+    model = qwen2(tied=True)
+    rows = []
+    handle = model.model.register_forward_pre_hook(
+        lambda module, args, kwargs: rows.append(kwargs["input_ids"].shape[0]), with_kwargs=True
+    )
+    responses = make_rollout(model, at_once=at_once).generate(make_prompts(LENGTHS), n, SAMPLED, rng())
+    handle.remove()
+    assert max(rows) <= at_once
+    assert [prompt.index for prompt in responses.prompts] == [i for i in range(5) for _ in range(n)]
+    assert_log_probs_are_exact(responses, oracle(model))
+
+
 def test_a_response_ends_with_its_first_stop_token_or_at_the_limit(qwen2, make_rollout, make_prompts):
     limit = 8
     responses = make_rollout(qwen2(tied=True), limit).generate(make_prompts(LENGTHS), 20, SAMPLED, rng())
