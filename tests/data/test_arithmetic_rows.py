@@ -66,7 +66,9 @@ def test_drawn_pairs_belong_to_their_split():
 def test_the_largest_size_offered_is_possible_and_one_more_is_an_error(split):
     largest = {"train": 6561, "val": 729}[split]
     assert len(arithmetic_rows(split, digits=2, size=largest)) == largest
-    with pytest.raises(ArcherError, match=f"size={largest + 1} is not possible with digits=2.*1 to {largest}"):
+    with pytest.raises(
+        ArcherError, match=f"size={largest + 1} is not possible with digits=2.*1 to {largest}"
+    ):
         arithmetic_rows(split, digits=2, size=largest + 1)
 
 
@@ -84,7 +86,10 @@ def test_builtin_names_give_the_rows_of_their_split():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("builtin:arithmetic", "no built-in dataset 'builtin:arithmetic'; there are: builtin:arithmetic/train"),
+        (
+            "builtin:arithmetic",
+            "no built-in dataset 'builtin:arithmetic'; there are: builtin:arithmetic/train",
+        ),
         ("builtin:algebra/train", "no built-in dataset 'builtin:algebra/train'"),
         ("builtin:arithmetic/val?digit=3", "unknown option 'digit'; the options are: digits, size"),
         ("builtin:arithmetic/val?size=many", "size='many' is not a number"),

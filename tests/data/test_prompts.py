@@ -130,12 +130,14 @@ def test_an_overlong_prompt_is_an_error_when_not_filtered(jsonl, row, tokenizer)
     file = jsonl(row("a"), row("a" * 20))
     with pytest.raises(ArcherError) as raised:
         load([file], tokenizer, max_prompt_length=10, filter_overlong_prompts=False)
-    assert f"{file}, line 2: the prompt has 26 tokens, more than data.max_prompt_length=10" in str(raised.value)
+    assert f"{file}, line 2: the prompt has 26 tokens, more than data.max_prompt_length=10" in str(
+        raised.value
+    )
 
 
 def test_a_dataset_with_only_overlong_prompts_is_an_error(jsonl, row, tokenizer):
     file = jsonl(row("aaa"), row("a"))
-    with pytest.raises(ArcherError, match="All 2 prompts .* max_prompt_length=3 tokens; the shortest has 7"):
+    with pytest.raises(ArcherError, match=r"All 2 prompts .*max_prompt_length=3 tokens; the shortest has 7"):
         load([file], tokenizer, max_prompt_length=3)
 
 
@@ -255,7 +257,9 @@ def test_no_files_are_an_empty_dataset(tokenizer):
 
 def test_a_tokenizer_without_chat_template_is_an_error_that_says_how_to_set_one(jsonl, row, tokenizer):
     tokenizer.chat_template = None
-    with pytest.raises(ArcherError, match=r"no chat template.*actor_rollout_ref\.model\.custom_chat_template"):
+    with pytest.raises(
+        ArcherError, match=r"no chat template.*actor_rollout_ref\.model\.custom_chat_template"
+    ):
         load([jsonl(row())], tokenizer)
 
 
@@ -269,5 +273,5 @@ def test_messages_that_the_chat_template_refuses_are_named(jsonl, row, tokenizer
 
 
 def test_template_arguments_that_archer_sets_are_refused(jsonl, row, tokenizer):
-    with pytest.raises(ArcherError, match="apply_chat_template_kwargs.tokenize cannot be set"):
+    with pytest.raises(ArcherError, match=r"apply_chat_template_kwargs\.tokenize cannot be set"):
         load([jsonl(row())], tokenizer, apply_chat_template_kwargs={"tokenize": False})
