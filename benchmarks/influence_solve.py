@@ -23,14 +23,15 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from archer.influence.bundle import Bundle
 from archer.influence.config import InfluenceConfig
 from archer.influence.counters import Counters, Stopwatch
 from archer.influence.distributed import Alone
-from archer.influence.factors import CHUNK_ELEMENTS, MicroBatch, group_blocks
+from archer.influence.factors import CHUNK_ELEMENTS, MicroBatch, blocks_of
 from archer.influence.groups import Group
 from archer.influence.modules import TracedModule
 from archer.influence.projection import NoProjection
-from archer.influence.scoring import GroupScorer, GroupTokens
+from archer.influence.scoring import Scorer
 
 SHAPES = {256: (16, 16), 1024: (32, 32), 4096: (64, 64), 13440: (48, 280)}
 
@@ -65,12 +66,12 @@ def kernel_route(
     k_in, k_out = SHAPES[dim]
     modules = [TracedModule(name, nn.Identity(), NoProjection(k_in), NoProjection(k_out)) for name in batch.u]
     counters = Counters()
-    scorer = GroupScorer(
+    scorer = Scorer(
         modules, InfluenceConfig(solver="dual"), counters, Stopwatch(counters, device, False), device, dtype
     )
-    blocks = group_blocks([batch], group.rows, k_in + k_out, device, dtype)
+    blocks = blocks_of([batch], list(group.rows), k_in + k_out, device, dtype)
     counts = torch.tensor([[batch.lengths[row] for row in group.rows]])
-    scores = scorer.scores(GroupTokens(group, blocks, counts, Alone()))
+    scores = scorer.scores(Bundle([group], blocks, counts, Alone()))
     total = torch.empty(len(batch.row), device=device, dtype=dtype)
     for block, part in zip(blocks, scores, strict=True):
         total[block.index.flatten()] = part.flatten()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -49,11 +49,11 @@ class MicroBatch:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Some responses of one group within one micro-batch, padded to the longest: b responses x l tokens.
+    """Some responses of a bundle within one micro-batch, padded to the longest: b responses x l tokens.
 
     Attributes:
         batch: where the factors are.
-        members: which responses of the group these are (indices into the group).
+        members: int64 [b], which responses of the bundle these are.
         index: int64 [b, l] into the micro-batch, on the factors' device.
         weight: [b, l] the token's multiple of u, 0 where padded, on the computing device.
         mask: bool [b, l], False where padded, on the computing device.
@@ -65,16 +65,18 @@ class Block:
     weight: Tensor
     mask: Tensor
 
-    def load(self, traced: TracedModule) -> tuple[Tensor, Tensor]:
-        """(u [b, l, k_out], v [b, l, k_in]) with all scales applied; u is 0 where padded."""
-        u = self._take(self.batch.u[traced.name])
-        v = self._take(self.batch.v[traced.name])
-        return u.mul_((self.weight * traced.scale).unsqueeze(-1)), v
+    def load_u(self, traced: TracedModule) -> Tensor:
+        """u with all scales applied, [b, l, k_out]; 0 where padded."""
+        return self._take(self.batch.u[traced.name]).mul_((self.weight * traced.scale).unsqueeze(-1))
+
+    def load_v(self, traced: TracedModule) -> Tensor:
+        """v, [b, l, k_in]; anything where padded."""
+        return self._take(self.batch.v[traced.name])
 
     def chunks(self, traced: TracedModule) -> Iterator[tuple[slice, Tensor]]:
         """Explicit position gradients g = u (x) v, [b, chunk, D], with the tokens (columns) they belong
         to."""
-        u, v = self.load(traced)
+        u, v = self.load_u(traced), self.load_v(traced)
         step = max(1, CHUNK_ELEMENTS // (u.shape[0] * traced.dim))
         for begin in range(0, u.shape[1], step):
             part = slice(begin, begin + step)
@@ -82,19 +84,41 @@ class Block:
 
     def _take(self, factors: Tensor) -> Tensor:
         rows = factors.index_select(0, self.index.flatten())
-        # A copy in any case: load() multiplies in place.
-        rows = rows.to(self.weight.device, self.weight.dtype)
-        return rows.view(*self.index.shape, -1)
+        return rows.to(self.weight.device, self.weight.dtype).view(*self.index.shape, -1)
 
 
-def group_blocks(
-    batches: list[MicroBatch], rows: tuple[int, ...], widest: int, device: torch.device, dtype: torch.dtype
+class BlockReader:
+    """Loads blocks for the two passes of scoring; few tokens are kept from the first pass for the second."""
+
+    def __init__(self, blocks: list[Block], modules: list[TracedModule]) -> None:
+        width = sum(traced.project_in.k + traced.project_out.k for traced in modules)
+        self._keeps = width * sum(block.mask.numel() for block in blocks) <= CHUNK_ELEMENTS
+        self._kept: dict[tuple[int, int], Tensor] = {}
+
+    def read(self, block: Block, traced: TracedModule) -> tuple[Tensor, Tensor]:
+        """(u [b, l, k_out], v [b, l, k_in]) of a block."""
+        u = self._once(block, block.batch.u[traced.name], lambda: block.load_u(traced))
+        v = self._once(block, block.batch.v[traced.name], lambda: block.load_v(traced))
+        return u, v
+
+    def _once(self, block: Block, stored: Tensor, load: Callable[[], Tensor]) -> Tensor:
+        key = (id(block), id(stored))  # an input that modules share is one tensor
+        if key in self._kept:
+            return self._kept[key]
+        loaded = load()
+        if self._keeps:
+            self._kept[key] = loaded
+        return loaded
+
+
+def blocks_of(
+    batches: list[MicroBatch], rows: list[int], widest: int, device: torch.device, dtype: torch.dtype
 ) -> list[Block]:
-    """The local tokens of a group's rows as blocks small enough to load.
+    """The local tokens of some response rows as blocks small enough to load.
 
     Args:
         batches: all captured micro-batches.
-        rows: the group's response rows; those captured elsewhere are simply absent from the blocks.
+        rows: the bundle's response rows; those captured elsewhere are simply absent from the blocks.
         widest: the largest k_in + k_out of the traced modules.
         device: where scores are computed.
         dtype: what they are computed in.

@@ -1,8 +1,9 @@
-"""H^-1 of one module in one group, in whichever space is small.
+"""H^-1 of one module, in whichever space is small.
 
-Notation: R responses, T tokens, D = k_out * k_in, gradients as rows of length D.
+Notation: B groups solved together, R responses each, T tokens, D = k_out * k_in, gradients as rows of length
+D.
 
-    G [R, D] response gradients     g [n, D] position gradients      c [S, R] contrast weights
+    G [B, R, D] response gradients     g [..., D] position gradients     c [B, S, R] contrast weights
     H = sum over rows of A, A^T A + lambda I,  A = G (hessian_source=response) or all g of the group (token)
 
 A score is <q, g_t> with the direction q = H^-1 G^T c: one solve per group, none per token.
@@ -50,13 +51,13 @@ def use_dual(solver: Solver, count: int, dim: int) -> bool:
 
 
 class InverseHessian(Protocol):
-    """H^-1 of one module in one group."""
+    """H^-1 of one module in each of B groups."""
 
     def directions(self, contrast: Tensor, G: Tensor) -> Tensor:
-        """q = H^-1 G^T c for each line of `contrast` [S, R]: [S, D]."""
+        """q = H^-1 G^T c for each line of `contrast` [B, S, R]: [B, S, D]."""
 
     def squared_norms(self, g: Tensor) -> Tensor:
-        """g^T H^-1 g for gradients [..., D]: [...]."""
+        """g^T H^-1 g for gradients [..., D] of a single group: [...]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,9 +79,9 @@ class Dual:
     I)^-1.
 
     Attributes:
-        G: [R, D].
-        inverse_kernel: float64 [R, R], (K + lambda I)^-1.
-        lam: lambda, a scalar tensor.
+        G: [B, R, D].
+        inverse_kernel: float64 [B, R, R], (K + lambda I)^-1.
+        lam: [B], lambda.
     """
 
     G: Tensor
@@ -97,10 +98,10 @@ class Dual:
         The subtraction cancels when g lies in the span of G, so the result is held above the Cauchy-Schwarz
         bound |g|^4 / (g^T H g), which is exact when g is an eigenvector of H.
         """
-        m = (g @ self.G.T).to(self.inverse_kernel)
+        (G,), (inverse_kernel,), (lam,) = self.G, self.inverse_kernel, self.lam
+        m = (g @ G.T).to(inverse_kernel)
         square = g.square().sum(-1).to(m)
-        lam = self.lam.to(m)
-        norm = (square - ((m @ self.inverse_kernel) * m).sum(-1)) / lam
+        norm = (square - ((m @ inverse_kernel) * m).sum(-1)) / lam
         energy = lam * square + m.square().sum(-1)
         bound = square.square() / energy.clamp(min=torch.finfo(m.dtype).tiny)
         return torch.maximum(norm, bound).to(g)
@@ -108,13 +109,13 @@ class Dual:
 
 @dataclass(frozen=True, eq=False)
 class Primal:
-    """H as a D x D matrix, by its Cholesky factor [D, D]."""
+    """H of a single group as a D x D matrix, by its Cholesky factor [D, D]."""
 
     factor: Tensor
 
     def directions(self, contrast: Tensor, G: Tensor) -> Tensor:
         """Solve H q = G^T c for every line of the contrast at once."""
-        return torch.cholesky_solve((contrast.to(G) @ G).T, self.factor).T
+        return torch.cholesky_solve((contrast.to(G) @ G).mT, self.factor).mT
 
     def squared_norms(self, g: Tensor) -> Tensor:
         """|L^-1 g|^2 with H = L L^T."""
@@ -124,17 +125,18 @@ class Primal:
 
 
 def dual_inverses(Gs: list[Tensor], reg_lambda: float, reg_rule: RegRule) -> list[Dual]:
-    """The dual inverse for each module's G [R, D_m], in one batched solve.
+    """The dual inverse for each module's G [B, R, D_m], in one batched solve.
 
-    Kernels are formed and inverted in float64: with lambda = 0.1 trace / D their condition number reaches 10
-    D, and R x R matrices cost nothing.
+    Kernels are formed and inverted in float64: with lambda = 0.1 trace / D their condition number reaches
+    10 D, and R x R matrices cost nothing.
     """
     wide = torch.float64 if Gs[0].device.type != "mps" else torch.float32
-    K = torch.stack([G.to(wide) @ G.to(wide).T for G in Gs])  # [M, R, R]
-    trace = K.diagonal(dim1=-2, dim2=-1).sum(-1)
-    dims = torch.tensor([G.shape[1] for G in Gs], device=trace.device)
+    K = torch.stack([G.to(wide) @ G.to(wide).mT for G in Gs])  # [M, B, R, R]
+    trace = K.diagonal(dim1=-2, dim2=-1).sum(-1)  # [M, B]
+    dims = torch.tensor([[G.shape[-1]] for G in Gs], device=trace.device)
     lam = damping(trace, dims, K.shape[-1], reg_lambda, reg_rule)
-    inverse = torch.cholesky_inverse(_cholesky(K + lam[:, None, None] * torch.eye(K.shape[-1]).to(K)))
+    K.diagonal(dim1=-2, dim2=-1).add_(lam.unsqueeze(-1))
+    inverse = torch.cholesky_inverse(_cholesky(K))
     return [Dual(G, inverse[m], lam[m]) for m, G in enumerate(Gs)]
 
 

@@ -22,17 +22,18 @@ import torch
 from torch import Tensor, nn
 
 from archer.errors import ArcherError
+from archer.influence.bundle import Bundle, bundled
 from archer.influence.capture import STORAGE, Capture
 from archer.influence.config import InfluenceConfig
 from archer.influence.counters import Counters, Stopwatch
 from archer.influence.describe import describe
 from archer.influence.distributed import Alone, Exchange, Ranks
-from archer.influence.factors import Block, MicroBatch, group_blocks
+from archer.influence.factors import Block, MicroBatch, blocks_of
 from archer.influence.groups import Group, Selection, comparison_groups, select_groups
 from archer.influence.layout import Layout
 from archer.influence.modules import TracedModule, traced_modules
 from archer.influence.objective import Objective, wanted_weights
-from archer.influence.scoring import GroupScorer, GroupTokens
+from archer.influence.scoring import Scorer
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -147,12 +148,12 @@ class InfluenceTracer:
         compared = comparison_groups(selection, self.config)
         try:
             emitted: dict[int, Tensor] = {}
-            scorer = GroupScorer(
+            scorer = Scorer(
                 self.modules, self.config, self.counters, self._stopwatch, self._device, self._compute_dtype
             )
-            for tokens in self._group_tokens(compared):
-                for block, scores in zip(tokens.blocks, scorer.scores(tokens), strict=True):
-                    _emit(emitted, tokens.group, block, scores.to("cpu", dtype))
+            for bundle in self._bundles(compared):
+                for block, scores in zip(bundle.blocks, scorer.scores(bundle), strict=True):
+                    _emit(emitted, bundle, block, scores.to("cpu", dtype))
             self.weights_of = {
                 row: batch.version for batch in self._batches for row in batch.lengths if row in emitted
             }
@@ -204,34 +205,38 @@ class InfluenceTracer:
                 "once, in one micro-batch of one epoch: call tracer.scores or tracer.reset first"
             )
 
-    def _group_tokens(self, groups: list[Group]) -> Iterator[GroupTokens]:
-        """Groups with tokens on this rank and groups spread over ranks, in the order all ranks share."""
+    def _bundles(self, groups: list[Group]) -> Iterator[Bundle]:
+        """First the groups spread over ranks, in the order all ranks share, then those that lie here
+        alone."""
         problem = next(filter(None, (self._mixed_weights(group) for group in groups)), None)
         self._exchange.agree(groups, problem)
+        counts = self._token_counts([row for group in groups for row in group.rows])
+        counts_of = dict(zip(groups, counts.split([len(g.rows) for g in groups], dim=1), strict=True))
+        spread = [g for g in groups if int((counts_of[g].sum(1) > 0).sum()) > 1]
+        here = [g for g in groups if g not in spread and bool((counts_of[g][self._exchange.rank] > 0).any())]
+        self.counters.debug_cross_rank_groups += len(spread)
+        widest = max(traced.project_in.k + traced.project_out.k for traced in self.modules)
+        for chosen, exchange in ((spread, self._exchange), (here, Alone())):
+            for bundle in bundled(chosen, self.modules, self.config):
+                rows = [row for group in bundle for row in group.rows]
+                blocks = blocks_of(self._batches, rows, widest, self._device, self._compute_dtype)
+                tokens = torch.cat([counts_of[group] for group in bundle], dim=1)
+                yield Bundle(
+                    bundle, blocks, tokens if chosen is spread else tokens.sum(0, keepdim=True), exchange
+                )
+
+    def _token_counts(self, rows: list[int]) -> Tensor:
+        """Traced tokens of each row on each rank, [ranks, rows]; an error when a row has none anywhere."""
         tokens = {row: len(where) for batch in self._batches for row, where in batch.positions.items()}
-        rows = [row for group in groups for row in group.rows]
-        counts = self._exchange.gather_counts(
-            torch.tensor([tokens.get(row, 0) for row in rows], dtype=torch.int64)
-        )
+        mine = torch.tensor([tokens.get(row, 0) for row in rows], dtype=torch.int64)
+        counts = self._exchange.gather_counts(mine)
         absent = [row for row, total in zip(rows, counts.sum(0).tolist(), strict=True) if total == 0]
         if absent:
             raise ArcherError(
                 f"response rows {absent[:8]} of the groups were not captured (on any rank of the tracer's "
                 "process_group): each selected row has to appear in the layout of some capture"
             )
-        widest = max(traced.project_in.k + traced.project_out.k for traced in self.modules)
-        for group, part in zip(groups, counts.split([len(g.rows) for g in groups], dim=1), strict=True):
-            spread = int((part.sum(1) > 0).sum()) > 1
-            if not spread and part[self._exchange.rank].sum() == 0:
-                continue
-            self.counters.debug_cross_rank_groups += spread
-            blocks = group_blocks(self._batches, group.rows, widest, self._device, self._compute_dtype)
-            yield GroupTokens(
-                group,
-                blocks,
-                part if spread else part.sum(0, keepdim=True),
-                self._exchange if spread else Alone(),
-            )
+        return counts
 
     def _mixed_weights(self, group: Group) -> str | None:
         versions = {batch.version for batch in self._batches if not set(group.rows).isdisjoint(batch.lengths)}
@@ -269,11 +274,11 @@ class InfluenceTracer:
         return torch.float64 if self._factor_dtype == torch.float64 else torch.float32
 
 
-def _emit(emitted: dict[int, Tensor], group: Group, block: Block, scores: Tensor) -> None:
+def _emit(emitted: dict[int, Tensor], bundle: Bundle, block: Block, scores: Tensor) -> None:
+    rows = bundle.rows
     for member, line in zip(block.members.tolist(), scores, strict=True):
-        row = group.rows[member]
+        row = rows[member]
         where = block.batch.positions[row]
-        values = emitted.setdefault(
-            row, torch.full((block.batch.lengths[row],), torch.nan, dtype=scores.dtype)
-        )
+        length = block.batch.lengths[row]
+        values = emitted.setdefault(row, torch.full((length,), torch.nan, dtype=scores.dtype))
         values[block.batch.token[where]] = line[: len(where)]

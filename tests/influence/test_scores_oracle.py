@@ -10,6 +10,7 @@ import torch
 from tiny_update import Problem, assert_same_scores, tiny_model, traced_config, traced_scores
 
 from archer.influence import Group, InfluenceConfig, InfluenceTracer
+from archer.influence.bundle import bundled
 from archer.influence.factors import MicroBatch
 from archer.influence.oracle import Gradients, brute_force_scores, explicit_gradients, position_factors
 
@@ -139,3 +140,21 @@ def test_small_chunks_change_nothing(problem, monkeypatch):
     whole = traced_scores(problem, traced_config(**changes))
     monkeypatch.setattr("archer.influence.factors.CHUNK_ELEMENTS", 40)
     assert_same_scores(traced_scores(problem, traced_config(**changes)), whole)
+
+
+@pytest.mark.parametrize("changes", [{}, {"exclude_self_response": True}, {"hessian_mode": "identity"}])
+def test_groups_of_one_size_are_scored_together_as_they_are_alone(problem, monkeypatch, changes):
+    groups = [
+        Group("a", (0, 1), (True, False)),
+        Group("b", (5, 2), (False, True)),
+        Group("c", (3, 4, 6), (True, False, True)),
+        Group("d", (7, 8), (False, True)),
+    ]
+    problem.groups = groups
+    config = traced_config(**changes)
+    assert [
+        len(bundle) for bundle in bundled(groups, InfluenceTracer(problem.model, config).modules, config)
+    ] == [2, 1, 1]
+    together = traced_scores(problem, config, micro_batches=[[0, 8, 3, 5], [1, 4, 2, 7, 6]])
+    monkeypatch.setattr("archer.influence.bundle.BUNDLE_ELEMENTS", 0)
+    assert_same_scores(traced_scores(problem, config), together)
