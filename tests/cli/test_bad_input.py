@@ -115,7 +115,7 @@ def test_a_folder_that_belongs_to_another_configuration(runs, refusal):
     runs.here("run", "trainer.total_training_steps=1")
     before = sorted(runs.folder.rglob("*"))
     text = refusal("actor_rollout_ref.actor.optim.lr=1e-3")
-    assert "actor_rollout_ref.actor.optim.lr: 0.0004 there, 0.001 now" in text
+    assert "actor_rollout_ref.actor.optim.lr: 0.0002 there, 0.001 now" in text
     assert "trainer.experiment_name=NAME" in text
     assert sorted(runs.folder.rglob("*")) == before
 
