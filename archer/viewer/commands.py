@@ -1,0 +1,77 @@
+"""`archer view` and `archer export`."""
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from archer.errors import ArcherError
+from archer.viewer.app import app_maker, demo_folder
+from archer.viewer.runs import Library
+from archer.viewer.security import Access
+
+Folders = Annotated[
+    list[Path] | None,
+    typer.Argument(help="Trace folders or run folders; several are shown side by side.", metavar="[DIR]..."),
+]
+TraceDirs = Annotated[
+    list[Path] | None, typer.Option("--trace-dir", help="The same as DIR; may be repeated.", metavar="DIR")
+]
+ModelPath = Annotated[
+    str | None,
+    typer.Option(help="Model whose tokenizer decodes traces without vocab.npz; ids are shown without it."),
+]
+
+
+def view(
+    folders: Folders = None,
+    trace_dir: TraceDirs = None,
+    model_path: ModelPath = None,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; any but this machine's own needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 picks a free one.")] = 7862,
+    follow: Annotated[bool, typer.Option("--follow", help="Show new steps of a run in training.")] = False,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the browser.")] = False,
+    token: Annotated[
+        str | None, typer.Option(help="Token to ask for; made and printed where one is needed.")
+    ] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="Show the trace shipped with Archer.")] = False,
+    gradio: Annotated[bool, typer.Option("--gradio", help="Serve inside a Gradio page.")] = False,
+) -> None:
+    """Show what every token did, in the browser."""
+    given = [*(folders or []), *(trace_dir or []), *([demo_folder()] if demo else [])]
+    library = Library.open(given, model_path)
+    access = Access.of(host, port, token, embeddable=gradio)
+    make_app = app_maker(library, follow=follow, gradio=gradio)
+    from archer.viewer.serve import serve
+
+    def ready(url: str) -> None:
+        names = ", ".join(run.name for run in library.runs)
+        typer.echo(f"Viewing {names}\n\n    {url}\n\nCtrl-C ends it.")
+        if open_browser:
+            webbrowser.open(url)
+
+    serve(make_app, access, ready)
+
+
+def export(
+    out: Annotated[Path, typer.Argument(help="The HTML file to write.", metavar="OUT.html")],
+    trace_dir: Annotated[Path, typer.Option(help="Trace folder or run folder.", metavar="DIR")],
+    step: Annotated[int, typer.Option(help="The training step.")],
+    group: Annotated[int | None, typer.Option(help="The group; the first of the step by default.")] = None,
+    model_path: ModelPath = None,
+) -> None:
+    """Write one group of a step as a single HTML file that opens without a server."""
+    from archer.viewer.export import write_group
+    from archer.viewer.steps import load_step
+
+    run = Library.open([trace_dir], model_path).runs[0]
+    if group is None:
+        groups = load_step(run, step).groups
+        if not groups.size:
+            raise ArcherError(f"step {step} holds no response to export.")
+        group = int(groups[0])
+    size = write_group(run, step, group, out)
+    typer.echo(f"{out}: step {step}, group {group}, {size / 1e6:.1f} MB")

@@ -1,0 +1,211 @@
+"""The viewer's questions to a trace, as plain JSON values and packed arrays."""
+
+from dataclasses import asdict, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from archer.errors import ArcherError
+from archer.trace.statistics import StepStatistics
+from archer.trace.vocab import Vocab
+from archer.viewer.metrics import Spread, TokenMetric, bound_of, ramp_of
+from archer.viewer.packed import pack
+from archer.viewer.runs import Library, Run
+from archer.viewer.steps import StepData
+from archer.viewer.text import token_text
+
+MAX_TOKENS = 16 * 2**20
+"""Most tokens of one packed answer."""
+MAX_METADATA = 200
+PROMPT_PREVIEW = 160
+
+
+class TooMuchError(ArcherError):
+    """The request asks for more than one answer may hold."""
+
+
+def library_json(library: Library, follow: bool) -> dict[str, Any]:
+    """What is open: the runs, and whether new steps should be looked for."""
+    return {
+        "follow": follow,
+        "static": False,
+        "runs": [_run_json(number, run) for number, run in enumerate(library.runs)],
+    }
+
+
+def _run_json(number: int, run: Run) -> dict[str, Any]:
+    traces = []
+    for reader in run.readers:
+        summary = reader.summary
+        traces.append(
+            {
+                "kind": summary.kind,
+                "folder": str(reader.folder),
+                "format": summary.format_version,
+                "write_every": summary.write_every,
+                "created": summary.created,
+                "updated": summary.updated,
+                "metadata": _flat(summary.metadata),
+                "bad_lines": [line.number for line in reader.bad_lines if not line.torn],
+            }
+        )
+    return {"run": number, "name": run.name, "traces": traces}
+
+
+def _flat(metadata: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested metadata as dotted names, as text, so that nothing in it can be mistaken for structure."""
+    found: dict[str, str] = {}
+    for name, value in metadata.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, dict) and prefix.count(".") < 4:
+            found |= _flat(value, f"{key}.")
+        else:
+            found[key] = str(value)[:1000]
+        if len(found) >= MAX_METADATA:
+            break
+    return dict(list(found.items())[:MAX_METADATA])
+
+
+def timeline_json(run: Run) -> dict[str, Any]:
+    """Columns over all steps, from the manifests."""
+    steps = run.timeline()
+    series = {
+        field.name: [getattr(entry.statistics, field.name) for entry in steps]
+        for field in fields(StepStatistics)
+    }
+    return {
+        "steps": [entry.step for entry in steps],
+        "series": {name: column for name, column in series.items() if any(v is not None for v in column)},
+        "bytes": [entry.size for entry in steps],
+        "seconds": [entry.seconds for entry in steps],
+        "time": [entry.time for entry in steps],
+        "problems": {entry.step: "; ".join(entry.problems) for entry in steps if entry.problems},
+    }
+
+
+def step_json(run: Run, data: StepData) -> dict[str, Any]:
+    """All about a step but its tokens: responses, groups, metrics and their statistics, manifest line."""
+    arrays, mask = data.arrays, data.arrays.response_mask
+    vocab, vocab_note = run.vocab()
+    entry = run.timeline_step(data.step)
+    return {
+        "step": data.step,
+        "version": data.version,
+        "notes": [*data.notes, *([vocab_note] if vocab_note else [])],
+        "manifest": {
+            **entry.statistics.to_json(),
+            "bytes": entry.size,
+            "seconds": entry.seconds,
+            "time": entry.time,
+        },
+        "rows": {
+            "group": data.groups.tolist(),
+            "length": arrays.lengths.tolist(),
+            "span": data.spans.tolist(),
+            "response_index": arrays.response_index.tolist(),
+            "reward": _numbers(arrays.reward),
+            "accepted": None if arrays.accepted is None else arrays.accepted.tolist(),
+            "uid": None if arrays.uid is None else [str(uid)[:200] for uid in arrays.uid],
+            "sample_index": None if arrays.sample_index is None else arrays.sample_index.tolist(),
+        },
+        "groups": _groups_json(data, vocab),
+        "metrics": [_metric_json(metric, mask, arrays.accepted) for metric in data.metrics],
+    }
+
+
+def _groups_json(data: StepData, vocab: Vocab | None) -> list[dict[str, Any]]:
+    _, first = np.unique(data.groups, return_index=True)
+    groups = []
+    for row in np.sort(first).tolist():
+        prompt = data.arrays.prompt(row)
+        tail = None if prompt is None else token_text(vocab, prompt[-PROMPT_PREVIEW:]).text
+        groups.append({"group": int(data.groups[row]), "prompt": tail})
+    return groups
+
+
+def _metric_json(
+    metric: TokenMetric, mask: NDArray[np.bool_], accepted: NDArray[np.bool_] | None
+) -> dict[str, Any]:
+    spread = Spread.of(metric.values[mask])
+    parts: dict[str, Any] = {"all": asdict(spread)}
+    if accepted is not None:
+        for name, rows in (("accepted", accepted), ("rejected", ~accepted)):
+            parts[name] = asdict(Spread.of(metric.values[rows][mask[rows]]))
+    return {
+        "name": metric.name,
+        "label": metric.label,
+        "ramp": ramp_of(metric.name, spread),
+        "bound": bound_of(metric.values[mask]),
+        "spread": parts,
+        "row_mean": _numbers(_row_means(metric.values, mask)),
+        "row_mean_abs": _numbers(_row_means(np.abs(metric.values), mask)),
+    }
+
+
+def _row_means(values: np.ndarray, mask: NDArray[np.bool_]) -> NDArray[np.float64]:
+    usable = mask & np.isfinite(values)
+    sums = np.where(usable, values, 0).sum(axis=1, dtype=np.float64)
+    counts = usable.sum(axis=1)
+    return np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
+
+
+def rows_packed(
+    run: Run, data: StepData, rows: NDArray[np.int64], metrics: list[str] | None, *, text: bool
+) -> bytes:
+    """Tokens of some responses, ragged and one after the other in the order of `rows`.
+
+    Arrays: `mask` uint8, one float32 array per metric (NaN where there is no value), and with `text` the
+    `ids`, the `starts` of every token in its response's text, and all texts as UTF-8.
+    """
+    spans = data.spans[rows]
+    total = int(spans.sum())
+    if total > MAX_TOKENS:
+        raise TooMuchError(
+            f"{len(rows)} responses of step {data.step} hold {total:,} tokens, more than the {MAX_TOKENS:,} "
+            "of one answer; ask for fewer responses."
+        )
+    chosen = data.metrics if metrics is None else [data.metric(name) for name in metrics]
+    inside = np.arange(data.arrays.response_mask.shape[1]) < spans[:, None]
+    mask = data.arrays.response_mask[rows][inside]
+    arrays: dict[str, np.ndarray] = {"mask": mask.astype(np.uint8)}
+    for metric in chosen:
+        values = metric.values[rows][inside].astype(np.float32)
+        values[~(mask & np.isfinite(values))] = np.nan
+        arrays[f"metric:{metric.name}"] = values
+    header: dict[str, Any] = {
+        "rows": rows.tolist(),
+        "spans": spans.tolist(),
+        "metrics": [metric.name for metric in chosen],
+    }
+    if text:
+        vocab, _ = run.vocab()
+        header |= _add_texts(arrays, data, rows, vocab)
+    return pack(header, arrays)
+
+
+def _add_texts(
+    arrays: dict[str, np.ndarray], data: StepData, rows: NDArray[np.int64], vocab: Vocab | None
+) -> dict[str, Any]:
+    ids = [data.arrays.responses[row, : data.spans[row]] for row in rows.tolist()]
+    decoded = [token_text(vocab, row_ids) for row_ids in ids]
+    encoded = [text.text.encode() for text in decoded]
+    arrays["ids"] = np.concatenate([np.empty(0, np.int32), *ids])
+    arrays["starts"] = np.concatenate([np.empty(0, np.int32), *(text.starts for text in decoded)])
+    arrays["text"] = np.frombuffer(b"".join(encoded), dtype=np.uint8)
+    prompts = []
+    for row in rows.tolist():
+        prompt = data.arrays.prompt(row)
+        prompts.append(None if prompt is None else token_text(vocab, prompt).text)
+    distinct = list(dict.fromkeys(prompts))
+    return {
+        "text_bytes": [len(text) for text in encoded],
+        "prompts": distinct,
+        "prompt_of": [distinct.index(prompt) for prompt in prompts],
+    }
+
+
+def _numbers(values: np.ndarray | None) -> list[float | None] | None:
+    if values is None:
+        return None
+    return [float(value) if np.isfinite(value) else None for value in values]

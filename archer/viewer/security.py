@@ -1,0 +1,169 @@
+"""Who may talk to the viewer, and what a page of it may do.
+
+On a loopback address the `Host` header must name that address: a foreign web page that points its own name at
+127.0.0.1 (DNS rebinding) is turned away. On any other address every request must carry the token, once as
+`?token=` and from then on in a cookie.
+"""
+
+import hmac
+import ipaddress
+import secrets
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from archer.errors import ArcherError
+
+MIN_TOKEN_LENGTH = 16
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+_LOCAL_PAGES = " ".join(f"http://{name}:*" for name in LOOPBACK_NAMES)
+
+
+@dataclass(frozen=True)
+class Access:
+    """The address a viewer is bound to and what it asks of a request."""
+
+    host: str
+    port: int
+    token: str | None
+    embeddable: bool = False
+    """Whether pages of this machine (a notebook) may hold the viewer in a frame."""
+
+    @classmethod
+    def of(cls, host: str, port: int, token: str | None = None, embeddable: bool = False) -> "Access":
+        """Check the user's wishes; makes a token where the address needs one and none was given."""
+        if token is not None and len(token) < MIN_TOKEN_LENGTH:
+            raise ArcherError(
+                f"--token has {len(token)} characters, expected at least {MIN_TOKEN_LENGTH}; "
+                "leave it out to have one made."
+            )
+        if not 0 <= port < 65536:
+            raise ArcherError(f"--port is {port}, expected 0 to 65535.")
+        if token is None and not is_loopback(host):
+            token = secrets.token_urlsafe(24)
+        return cls(host, port, token, embeddable)
+
+    @property
+    def cookie(self) -> str:
+        """Cookies do not know ports, so the name does; two viewers of one machine need two names."""
+        return f"archer_token_{self.port}"
+
+    def url(self) -> str:
+        """Where to point a browser."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        query = "" if self.token is None else f"?{urlencode({'token': self.token})}"
+        return f"http://{host}:{self.port}/{query}"
+
+    def headers(self) -> dict[str, str]:
+        """Headers of every answer of the viewer."""
+        ancestors = f"'self' {_LOCAL_PAGES}" if self.embeddable else "'none'"
+        return {
+            "Content-Security-Policy": (
+                "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+                f"img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors {ancestors}"
+            ),
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "Cross-Origin-Opener-Policy": "same-origin",
+        }
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can only be reached from this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Guard:
+    """ASGI wrapper that lets a request through to the application, or says why not."""
+
+    def __init__(self, app: Any, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Judge one request."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        if not self._host_allowed(headers.get("host", "")):
+            await _answer(send, scope, 421, "This viewer only answers to its own address on this machine.")
+            return
+        if self._access.token is None:
+            await self._app(scope, receive, send)
+            return
+        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        given = next((value for name, value in query if name == "token"), None)
+        if given is not None and self._matches(given):
+            await self._admit(scope, send, query)
+        elif self._matches(_cookie(headers.get("cookie", ""), self._access.cookie)):
+            await self._app(scope, receive, send)
+        else:
+            await _answer(
+                send,
+                scope,
+                401,
+                "This viewer needs its token: open the address that `archer view` printed, "
+                "which ends in ?token=...",
+            )
+
+    def _host_allowed(self, host: str) -> bool:
+        if not is_loopback(self._access.host):
+            return True  # there the token decides, and its cookie is bound to the name in the address bar
+        name, separator, port = host.rpartition(":")
+        if not separator or not port.isdigit():
+            name, port = host, "80"
+        names = (*LOOPBACK_NAMES, self._access.host)
+        return name.lower() in names and port == str(self._access.port)
+
+    def _matches(self, given: str) -> bool:
+        token = self._access.token or ""
+        return hmac.compare_digest(given.encode("utf-8", "replace"), token.encode())
+
+    async def _admit(self, scope: Any, send: Any, query: list[tuple[str, str]]) -> None:
+        """Move the token from the address, which is shared and logged, into a cookie."""
+        if scope["type"] != "http":
+            await _answer(send, scope, 401, "Open the viewer's page first.")
+            return
+        rest = urlencode([(name, value) for name, value in query if name != "token"])
+        # A name without a slash is relative to the page, so that the viewer may live below any path. A path
+        # that starts with two slashes would be another host.
+        target = "/" + scope["path"].lstrip("/")
+        location = f"{target}?{rest}" if rest else target
+        cookie = f"{self._access.cookie}={self._access.token}; Path=/; HttpOnly; SameSite=Strict"
+        fields = [
+            (b"location", location.encode("ascii", "ignore")),
+            (b"set-cookie", cookie.encode("latin-1")),
+        ]
+        await _send(send, 303, b"", fields)
+
+
+def _cookie(header: str, name: str) -> str:
+    jar: SimpleCookie = SimpleCookie()
+    try:
+        jar.load(header)
+    except CookieError:
+        return ""
+    return jar[name].value if name in jar else ""
+
+
+async def _answer(send: Any, scope: Any, status: int, sentence: str) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    await _send(send, status, sentence.encode(), [(b"content-type", b"text/plain; charset=utf-8")])
+
+
+async def _send(send: Any, status: int, body: bytes, fields: list[tuple[bytes, bytes]]) -> None:
+    common = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
+    await send({"type": "http.response.start", "status": status, "headers": [*fields, *common]})
+    await send({"type": "http.response.body", "body": body})

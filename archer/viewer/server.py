@@ -1,0 +1,156 @@
+"""The viewer's HTTP interface: client files, JSON for what is small, packed arrays for tokens."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import FastAPI, Header, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from archer.errors import ArcherError
+from archer.trace.npz import DamagedFileError
+from archer.viewer import queries
+from archer.viewer.assets import INDEX, client_assets
+from archer.viewer.cache import StepCache
+from archer.viewer.packed import MEDIA_TYPE
+from archer.viewer.runs import Library
+from archer.viewer.security import Access
+from archer.viewer.steps import StepData, UnreadableStepError
+
+IMMUTABLE = "private, max-age=31536000, immutable"
+"""For answers whose URL names the version of the step file: another file has another URL."""
+REVALIDATE = "private, no-cache"
+MAX_ROWS = 4096
+
+IfNoneMatch = Annotated[str | None, Header()]
+Metrics = Annotated[str | None, Query(max_length=4000)]
+
+
+def create_app(library: Library, access: Access, *, follow: bool = False) -> FastAPI:
+    """The application without its guard; mount it anywhere, all its addresses are relative."""
+    app = FastAPI(title="Archer viewer", docs_url=None, redoc_url=None, openapi_url=None)
+    cache = StepCache(library)
+    app.state.cache = cache
+    _handle_errors(app, access)
+
+    @app.get("/")
+    def index(if_none_match: IfNoneMatch = None) -> Response:
+        return _asset(INDEX, if_none_match)
+
+    @app.get("/static/{name}")
+    def static(name: str, if_none_match: IfNoneMatch = None) -> Response:
+        return _asset(name, if_none_match)
+
+    @app.get("/api/runs")
+    def runs() -> Response:
+        for run in library.runs:
+            run.refresh()
+        return _json(queries.library_json(library, follow), None)
+
+    @app.get("/api/runs/{run}/timeline")
+    def timeline(run: int, if_none_match: IfNoneMatch = None) -> Response:
+        source = library.run(run)
+        etag = f'"{source.refresh()}"'
+        if if_none_match == etag:
+            return Response(status_code=304, headers={"ETag": etag, "Cache-Control": REVALIDATE})
+        return _json(queries.timeline_json(source), None, etag)
+
+    @app.get("/api/runs/{run}/steps/{step}")
+    def step_head(run: int, step: int, if_none_match: IfNoneMatch = None) -> Response:
+        source = library.run(run)
+        source.refresh()
+        return _json(queries.step_json(source, cache.get(run, step)), if_none_match)
+
+    def tokens(
+        run: int, step: int, version: str, metrics: str | None, text: bool, rows: Callable[[StepData], Any]
+    ) -> Response:
+        data = cache.get(run, step)
+        if data.version != version:
+            raise HTTPException(409, f"Step {step} was written again meanwhile; load it anew.")
+        names = None if metrics is None else [name for name in metrics.split(",") if name]
+        content = queries.rows_packed(library.run(run), data, rows(data), names, text=text)
+        return Response(content, media_type=MEDIA_TYPE, headers={"Cache-Control": IMMUTABLE})
+
+    @app.get("/api/runs/{run}/steps/{step}/{version}/groups/{group}")
+    def group_tokens(
+        run: int, step: int, version: str, group: int, metrics: Metrics = None, text: bool = False
+    ) -> Response:
+        return tokens(run, step, version, metrics, text, lambda data: data.rows_of_group(group))
+
+    @app.get("/api/runs/{run}/steps/{step}/{version}/rows/{first}/{count}")
+    def row_tokens(
+        run: int,
+        step: int,
+        version: str,
+        first: int,
+        count: int,
+        metrics: Metrics = None,
+        text: bool = False,
+    ) -> Response:
+        return tokens(run, step, version, metrics, text, lambda data: _row_range(data, first, count))
+
+    return app
+
+
+def _row_range(data: StepData, first: int, count: int) -> np.ndarray:
+    rows = data.arrays.rows
+    if not 0 <= first < rows:
+        raise ArcherError(f"step {data.step} has no response {first}; it holds responses 0 to {rows - 1}.")
+    if not 1 <= count <= MAX_ROWS:
+        raise queries.TooMuchError(f"{count} responses were asked for, expected 1 to {MAX_ROWS} at a time.")
+    return np.arange(first, min(first + count, rows))
+
+
+def _handle_errors(app: FastAPI, access: Access) -> None:
+    headers = access.headers()
+
+    @app.middleware("http")
+    async def add_headers(request: Request, call_next: Any) -> Response:
+        response = await call_next(request)
+        response.headers.update(headers)
+        return response
+
+    @app.exception_handler(ArcherError)
+    def user_error(_: Request, error: ArcherError) -> Response:
+        damaged = isinstance(error, UnreadableStepError | DamagedFileError)
+        status = 422 if damaged else 413 if isinstance(error, queries.TooMuchError) else 404
+        return _error(status, str(error))
+
+    @app.exception_handler(RequestValidationError)
+    def bad_request(_: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        return _error(422, f"The request's {first['loc'][-1]} is wrong: {first['msg']}.")
+
+    @app.exception_handler(HTTPException)
+    def http_error(_: Request, error: HTTPException) -> Response:
+        sentence = "There is nothing at this address." if error.status_code == 404 else str(error.detail)
+        return _error(error.status_code, sentence)
+
+
+def _error(status: int, sentence: str) -> Response:
+    content = json.dumps({"error": sentence}, ensure_ascii=False).encode()
+    return Response(content, status, {"Cache-Control": "no-store"}, "application/json")
+
+
+def _asset(name: str, if_none_match: str | None) -> Response:
+    asset = client_assets().get(name)
+    if asset is None:
+        raise HTTPException(404)
+    headers = {"ETag": asset.etag, "Cache-Control": "no-cache"}
+    if if_none_match == asset.etag:
+        return Response(status_code=304, headers=headers)
+    return Response(asset.content, media_type=asset.media_type, headers=headers)
+
+
+def _json(value: dict[str, Any], if_none_match: str | None, etag: str | None = None) -> Response:
+    content = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode(
+        "utf-8", "replace"
+    )
+    tag = etag or f'"{hashlib.blake2b(content, digest_size=8).hexdigest()}"'
+    headers = {"ETag": tag, "Cache-Control": REVALIDATE}
+    if if_none_match == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(content, media_type="application/json", headers=headers)

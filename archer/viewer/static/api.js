@@ -1,0 +1,170 @@
+// Where the data comes from: the server, or the blocks inside an exported page.
+
+import { responsesOf } from "./pack.js";
+import { StepHead } from "./head.js";
+
+const KEPT = 48;
+const CHUNK_TOKENS = 262144;
+
+export class ApiError extends Error {
+  constructor(message, status) {
+    super(message);
+    this.status = status;
+  }
+}
+
+// The last answers by key, as promises; a failed one is asked for again.
+class Recent {
+  constructor() {
+    this.held = new Map();
+  }
+
+  get(key, make) {
+    const found = this.held.get(key);
+    if (found) {
+      this.held.delete(key);
+      this.held.set(key, found);
+      return found;
+    }
+    const made = make();
+    this.held.set(key, made);
+    made.catch(() => this.held.delete(key));
+    if (this.held.size > KEPT) this.held.delete(this.held.keys().next().value);
+    return made;
+  }
+}
+
+class ServerSource {
+  constructor() {
+    this.recent = new Recent();
+    this.heads = new Map();
+  }
+
+  async ask(path) {
+    let answer;
+    try {
+      answer = await fetch(`api/${path}`);
+    } catch {
+      throw new ApiError("The viewer's server does not answer. Is `archer view` still running?", 0);
+    }
+    if (answer.ok) return answer;
+    let sentence = `The server answered ${answer.status}.`;
+    try {
+      sentence = (await answer.json()).error ?? sentence;
+    } catch {
+      if (answer.status === 401) sentence = "The viewer's token is missing or wrong: open the address it printed.";
+    }
+    throw new ApiError(sentence, answer.status);
+  }
+
+  async library() {
+    return (await this.ask("runs")).json();
+  }
+
+  async timeline(run) {
+    return (await this.ask(`runs/${run}/timeline`)).json();
+  }
+
+  async head(run, step) {
+    const key = `${run}/${step}`;
+    if (!this.heads.has(key)) {
+      const made = this.ask(`runs/${run}/steps/${step}`).then(async (answer) => new StepHead(run, await answer.json()));
+      this.heads.set(key, made);
+      made.catch(() => this.heads.delete(key));
+      if (this.heads.size > KEPT) this.heads.delete(this.heads.keys().next().value);
+    }
+    return this.heads.get(key);
+  }
+
+  forgetHeads() {
+    this.heads.clear();
+  }
+
+  async packed(head, path, metrics, text) {
+    const query = new URLSearchParams(metrics ? { metrics: metrics.join(",") } : {});
+    if (text) query.set("text", "1");
+    const address = `runs/${head.run}/steps/${head.step}/${head.version}/${path}?${query}`;
+    return this.recent.get(address, async () => {
+      try {
+        return responsesOf(await (await this.ask(address)).arrayBuffer());
+      } catch (error) {
+        if (error.status === 409) this.heads.delete(`${head.run}/${head.step}`);
+        throw error;
+      }
+    });
+  }
+
+  group(head, group, metrics, text) {
+    return this.packed(head, `groups/${group}`, metrics, text);
+  }
+
+  async response(head, row) {
+    return (await this.packed(head, `rows/${row}/1`, null, true))[0];
+  }
+
+  // All responses of a step with text and metrics, in pieces of a bearable size.
+  async step(head, onprogress) {
+    const all = [];
+    let first = 0;
+    while (first < head.size) {
+      let rows = 0;
+      for (let tokens = 0; first + rows < head.size && rows < 1024 && (rows === 0 || tokens < CHUNK_TOKENS); rows += 1) {
+        tokens += head.rows.span[first + rows];
+      }
+      all.push(...(await this.packed(head, `rows/${first}/${rows}`, null, true)));
+      first += rows;
+      onprogress(first / head.size);
+    }
+    return all;
+  }
+}
+
+class EmbeddedSource {
+  async read(name) {
+    const text = document.getElementById(`data-${name}`).textContent;
+    const packed = Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Response(stream).arrayBuffer();
+  }
+
+  async json(name) {
+    return JSON.parse(new TextDecoder().decode(await this.read(name)));
+  }
+
+  library() {
+    return this.json("library");
+  }
+
+  timeline() {
+    return this.json("timeline");
+  }
+
+  async head(run, step) {
+    this.kept ??= this.json("head").then((value) => new StepHead(0, value));
+    const head = await this.kept;
+    if (step !== head.step) throw new ApiError(`This file holds step ${head.step} only.`, 404);
+    return head;
+  }
+
+  forgetHeads() {}
+
+  async group(head, group) {
+    if (!head.groups.some((entry) => entry.group === group)) throw new ApiError("This file holds one group only.", 404);
+    this.tokens ??= this.read("tokens").then(responsesOf);
+    return this.tokens;
+  }
+
+  async response(head, row) {
+    const found = (await this.group(head, head.groups[0].group)).find((response) => response.row === row);
+    if (!found) throw new ApiError(`This file does not hold response ${row}.`, 404);
+    return found;
+  }
+
+  step(head) {
+    return this.group(head, head.groups[0].group);
+  }
+}
+
+export function openSource() {
+  return document.getElementById("data-head") ? new EmbeddedSource() : new ServerSource();
+}

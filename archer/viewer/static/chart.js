@@ -1,0 +1,195 @@
+// Line charts over steps and bar charts over token positions.
+
+import { cssColour, h, sizeCanvas } from "./dom.js";
+import { number } from "./format.js";
+
+function extent(columns) {
+  let low = Infinity;
+  let high = -Infinity;
+  for (const column of columns) {
+    for (const value of column) {
+      if (value === null || value === undefined) continue;
+      if (value < low) low = value;
+      if (value > high) high = value;
+    }
+  }
+  if (low > high) return [0, 1];
+  if (low > 0 && low < 0.5 * high) low = 0;
+  return low === high ? [low - 0.5, high + 0.5] : [low, high];
+}
+
+// One series of one or more runs over steps. `events`: {pick(step), hover(step | null)}
+export class StepChart {
+  constructor(title, height, events) {
+    this.height = height;
+    this.events = events;
+    this.canvas = h("canvas", { role: "img", "aria-label": title });
+    this.readout = h("span", { class: "readout" });
+    this.node = h("figure", { class: "chart" }, h("figcaption", {}, h("span", {}, title), this.readout), this.canvas);
+    this.title = title;
+    this.canvas.addEventListener("pointermove", (event) => events.hover(this.stepAt(event)));
+    this.canvas.addEventListener("pointerleave", () => events.hover(null));
+    this.canvas.addEventListener("click", (event) => {
+      const step = this.stepAt(event);
+      if (step !== null) events.pick(step);
+    });
+    new ResizeObserver(() => this.paint()).observe(this.node);
+  }
+
+  // `lines`: [{steps, values, colour}], the first is the current run; `marks`: damaged steps
+  show(lines, current, marks, format = number) {
+    Object.assign(this, { lines, current, marks, format });
+    this.domain = extent(lines.map((line) => line.steps));
+    this.range = extent(lines.map((line) => line.values));
+    this.canvas.setAttribute("aria-label", `${this.title}, ${lines[0].steps.length} steps, from ${format(this.range[0])} to ${format(this.range[1])}`);
+    this.hovered = null;
+    this.paint();
+  }
+
+  stepAt(event) {
+    const steps = this.lines?.[0]?.steps;
+    if (!steps?.length) return null;
+    const box = this.canvas.getBoundingClientRect();
+    const wanted = this.domain[0] + ((event.clientX - box.left - 2) / (box.width - 4)) * (this.domain[1] - this.domain[0]);
+    let low = 0;
+    let high = steps.length - 1;
+    while (high - low > 1) {
+      const middle = (low + high) >> 1;
+      if (steps[middle] <= wanted) low = middle;
+      else high = middle;
+    }
+    return Math.abs(steps[low] - wanted) <= Math.abs(steps[high] - wanted) ? steps[low] : steps[high];
+  }
+
+  hover(step) {
+    if (this.hovered === step) return;
+    this.hovered = step;
+    this.paint();
+  }
+
+  paint() {
+    if (!this.lines || !this.node.clientWidth) return;
+    const width = this.node.clientWidth;
+    const { height } = this;
+    const context = sizeCanvas(this.canvas, width, height);
+    context.clearRect(0, 0, width, height);
+    const x = (step) => 2 + ((step - this.domain[0]) / (this.domain[1] - this.domain[0])) * (width - 4);
+    const y = (value) => height - 5 - ((value - this.range[0]) / (this.range[1] - this.range[0])) * (height - 12);
+    context.strokeStyle = cssColour("--line");
+    context.lineWidth = 1;
+    context.strokeRect(0.5, height - 0.5, width - 1, 0);
+    for (const line of [...this.lines].reverse()) this.trace(context, line, x, y);
+    context.fillStyle = cssColour("--rejected");
+    for (const step of this.marks) context.fillRect(x(step) - 1.5, height - 7, 3, 7);
+    this.marker(context, this.current, x, height, cssColour("--accent"), 2);
+    this.marker(context, this.hovered, x, height, cssColour("--muted"), 1);
+    const shown = this.hovered ?? this.current;
+    const { steps, values } = this.lines[0];
+    const place = shown === null || shown === undefined ? steps.length - 1 : steps.indexOf(shown);
+    this.readout.textContent = place >= 0 ? `${this.format(values[place])} · step ${steps[place]}` : "";
+  }
+
+  trace(context, line, x, y) {
+    context.strokeStyle = line.colour;
+    context.lineWidth = line === this.lines[0] ? 1.75 : 1.25;
+    context.lineJoin = "round";
+    context.beginPath();
+    let open = false;
+    line.steps.forEach((step, index) => {
+      const value = line.values[index];
+      if (value === null || value === undefined) {
+        open = false;
+      } else if (open) {
+        context.lineTo(x(step), y(value));
+      } else {
+        context.moveTo(x(step), y(value));
+        context.lineTo(x(step) + 0.01, y(value));
+        open = true;
+      }
+    });
+    context.stroke();
+    if (line.steps.length <= 40) {
+      context.fillStyle = line.colour;
+      line.steps.forEach((step, index) => {
+        const value = line.values[index];
+        if (value === null || value === undefined) return;
+        context.beginPath();
+        context.arc(x(step), y(value), 2.4, 0, 2 * Math.PI);
+        context.fill();
+      });
+    }
+  }
+
+  marker(context, step, x, height, colour, width) {
+    if (step === null || step === undefined) return;
+    context.fillStyle = colour;
+    context.fillRect(x(step) - width / 2, 0, width, height);
+  }
+}
+
+// A metric over the positions of a response, the window of visible tokens and the chosen token marked.
+export class PositionChart {
+  constructor(pick) {
+    this.canvas = h("canvas", { role: "img", class: "position" });
+    this.node = h("div", { class: "positionchart" }, this.canvas);
+    this.canvas.addEventListener("click", (event) => {
+      const box = this.canvas.getBoundingClientRect();
+      const token = Math.floor(((event.clientX - box.left) / box.width) * this.response.span);
+      pick(Math.min(Math.max(token, 0), this.response.span - 1));
+    });
+    new ResizeObserver(() => this.paint()).observe(this.node);
+  }
+
+  show(response, values, scale, label) {
+    Object.assign(this, { response, values, scale });
+    this.canvas.setAttribute("aria-label", `${label} over the positions of the response`);
+    this.paint();
+  }
+
+  mark(selected, visible) {
+    this.selected = selected;
+    this.visible = visible;
+    this.paint();
+  }
+
+  paint() {
+    const width = this.node.clientWidth;
+    if (!this.response || !width) return;
+    const height = 54;
+    const context = sizeCanvas(this.canvas, width, height);
+    context.clearRect(0, 0, width, height);
+    const { response, values, scale } = this;
+    const span = Math.max(response.span, 1);
+    if (this.visible) {
+      context.fillStyle = cssColour("--window");
+      context.fillRect((this.visible[0] / span) * width, 0, Math.max((((this.visible[1] + 1) - this.visible[0]) / span) * width, 2), height);
+    }
+    const diverging = scale.ramp === "diverging";
+    const zero = diverging ? height / 2 : height - 1;
+    const reach = diverging ? height / 2 - 2 : height - 4;
+    context.fillStyle = cssColour("--line");
+    context.fillRect(0, zero, width, 1);
+    if (values) {
+      const columns = Math.min(Math.floor(width), span);
+      const column = width / columns;
+      const colours = { positive: cssColour("--positive"), negative: cssColour("--negative"), bars: cssColour("--bars") };
+      for (let index = 0; index < columns; index += 1) {
+        const first = Math.floor((index * span) / columns);
+        const end = Math.max(first + 1, Math.floor(((index + 1) * span) / columns));
+        let best = NaN;
+        for (let token = first; token < end; token += 1) {
+          if (!(Math.abs(values[token]) <= Math.abs(best))) best = values[token] === values[token] ? values[token] : best;
+        }
+        if (best !== best || best === 0) continue;
+        const share = Math.min(Math.abs(best) / scale.bound, 1) * reach;
+        context.fillStyle = diverging ? (best > 0 ? colours.positive : colours.negative) : colours.bars;
+        const up = !diverging || best > 0;
+        context.fillRect(index * column, up ? zero - share : zero + 1, Math.max(column - (column > 3 ? 1 : 0), 1), share);
+      }
+    }
+    if (this.selected !== null && this.selected >= 0) {
+      context.fillStyle = cssColour("--accent");
+      context.fillRect(((this.selected + 0.5) / span) * width - 1, 0, 2, height);
+    }
+  }
+}

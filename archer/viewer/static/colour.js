@@ -1,0 +1,91 @@
+// Values to colours. Entropy and its like: from paper through cividis. Influence: blue, paper, red, zero in the middle.
+
+const LIGHT = {
+  sequential: [[251, 250, 246], [246, 234, 172], [206, 190, 112], [140, 137, 119], [74, 84, 109], [0, 32, 76]],
+  diverging: [[24, 84, 155], [78, 147, 198], [164, 206, 228], [251, 250, 246], [246, 188, 155], [219, 104, 82], [165, 15, 38]],
+};
+const DARK = {
+  sequential: [[22, 24, 29], [19, 46, 93], [72, 84, 112], [124, 123, 120], [187, 174, 107], [255, 233, 69]],
+  diverging: [[140, 199, 245], [72, 140, 205], [36, 78, 122], [22, 24, 29], [124, 54, 40], [212, 98, 66], [255, 172, 132]],
+};
+export const STEPS = 512;
+
+export function isDark() {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+function mix(stops, share) {
+  const place = Math.min(Math.max(share, 0), 1) * (stops.length - 1);
+  const low = Math.min(Math.floor(place), stops.length - 2);
+  const weight = place - low;
+  return stops[low].map((value, index) => Math.round(value + (stops[low + 1][index] - value) * weight));
+}
+
+function luminance([red, green, blue]) {
+  return 0.299 * red + 0.587 * green + 0.114 * blue;
+}
+
+// Maps a value to one of STEPS + 1 colours; `lightInk[i]` says whether text on colour i is light.
+export class Scale {
+  constructor(ramp, bound, gamma, dark) {
+    this.ramp = ramp;
+    this.bound = bound;
+    const stops = (dark ? DARK : LIGHT)[ramp];
+    this.rgb = [];
+    this.css = [];
+    this.pixels = new Uint32Array(STEPS + 1);
+    this.lightInk = new Uint8Array(STEPS + 1);
+    for (let index = 0; index <= STEPS; index += 1) {
+      let share = index / STEPS;
+      if (ramp === "diverging") {
+        const signed = 2 * share - 1;
+        share = (Math.sign(signed) * Math.abs(signed) ** gamma + 1) / 2;
+      } else {
+        share **= gamma;
+      }
+      const colour = mix(stops, share);
+      this.rgb.push(colour);
+      this.css.push(`rgb(${colour.join(",")})`);
+      this.pixels[index] = pixel(colour);
+      this.lightInk[index] = luminance(colour) < 128 ? 1 : 0;
+    }
+  }
+
+  index(value) {
+    const share = value / this.bound;
+    if (this.ramp === "diverging") return Math.round(((Math.min(Math.max(share, -1), 1) + 1) / 2) * STEPS);
+    return Math.round(Math.min(Math.abs(share), 1) * STEPS);
+  }
+}
+
+export function pixel([red, green, blue], alpha = 255) {
+  return ((alpha << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+}
+
+// What is no value has colours of its own: not computed (hatched) and outside the loss mask (flat grey).
+export function specialColours(dark) {
+  return dark
+    ? { missing: [58, 60, 66], missingLine: [98, 100, 106], masked: [44, 46, 52], paper: [22, 24, 29] }
+    : { missing: [236, 234, 228], missingLine: [190, 187, 178], masked: [222, 220, 214], paper: [251, 250, 246] };
+}
+
+// 99th percentile of |x| over some arrays, 1 where there is nothing but zeros.
+export function boundOf(arrays) {
+  let size = 0;
+  for (const array of arrays) size += array.length;
+  const sizes = new Float32Array(size);
+  let used = 0;
+  for (const array of arrays) {
+    for (let index = 0; index < array.length; index += 1) {
+      const value = Math.abs(array[index]);
+      if (value < Infinity) sizes[used++] = value;
+    }
+  }
+  const finite = sizes.subarray(0, used).sort();
+  if (!used) return 1;
+  const place = 0.99 * (used - 1);
+  const low = Math.floor(place);
+  const high = Math.min(low + 1, used - 1);
+  return finite[low] + (finite[high] - finite[low]) * (place - low) || 1;
+}

@@ -1,0 +1,80 @@
+// Elements without markup: text from a trace only ever becomes a text node or an attribute value.
+
+export function h(tag, props = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(props)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (name === "class") node.className = value;
+    else if (name === "value") node.value = value;
+    else node.setAttribute(name, value === true ? "" : String(value));
+  }
+  node.append(...children.flat(2).filter((child) => child !== null && child !== undefined && child !== false));
+  return node;
+}
+
+export function fill(node, ...children) {
+  node.replaceChildren(...children.flat(2).filter((child) => child !== null && child !== undefined && child !== false));
+  return node;
+}
+
+export function select(label, options, value, onchange, extra = {}) {
+  const node = h(
+    "select",
+    { "aria-label": label, title: label, ...extra },
+    options.map(([key, text]) => h("option", { value: key }, text)),
+  );
+  node.value = String(value);
+  node.addEventListener("change", () => onchange(node.value));
+  return node;
+}
+
+export function button(label, onclick, props = {}) {
+  return h("button", { type: "button", onclick, ...props }, label);
+}
+
+// A row of buttons of which one is pressed.
+export function segmented(label, options, value, onchange) {
+  return h(
+    "div",
+    { class: "segmented", role: "group", "aria-label": label },
+    options.map(([key, text]) =>
+      button(text, () => onchange(key), { "aria-pressed": key === value ? "true" : "false", "data-key": key }),
+    ),
+  );
+}
+
+// A canvas whose drawing units are CSS pixels.
+export function sizeCanvas(canvas, width, height) {
+  const ratio = Math.min(window.devicePixelRatio || 1, 2);
+  const w = Math.max(1, Math.round(width * ratio));
+  const t = Math.max(1, Math.round(height * ratio));
+  if (canvas.width !== w || canvas.height !== t) {
+    canvas.width = w;
+    canvas.height = t;
+  }
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${height}px`;
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  return context;
+}
+
+export function cssColour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+export function debounce(wait, action) {
+  let timer = 0;
+  return (...args) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => action(...args), wait);
+  };
+}
+
+export function download(name, content, type) {
+  const url = URL.createObjectURL(new Blob([content], { type }));
+  const link = h("a", { href: url, download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}

@@ -1,0 +1,56 @@
+// Numbers and untrusted text as people read them.
+
+const INVISIBLE = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]/gu;
+
+function sign(char) {
+  const point = char.codePointAt(0);
+  if (point < 0x20) return String.fromCodePoint(0x2400 + point);
+  if (point === 0x7f) return "␡";
+  return `⟨U+${point.toString(16).toUpperCase().padStart(4, "0")}⟩`;
+}
+
+// Control characters, bidi overrides and the like become signs that can be seen and that do nothing.
+export function visible(text) {
+  return text.replace(INVISIBLE, sign);
+}
+
+export function visibleBlanks(text) {
+  return visible(text).replaceAll("␊", "⏎").replaceAll("␉", "⇥").replaceAll(" ", "·");
+}
+
+export function number(value, digits = 3) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (size >= 1e5 || size < 1e-3) return value.toExponential(digits - 1).replace("e+", "e").replace("-", "−").replace("e-", "e−");
+  const text = size >= 1000 ? Math.round(value).toLocaleString("en-US") : String(Number(value.toPrecision(digits)));
+  return text.replace("-", "−");
+}
+
+export function count(value) {
+  return value === null || value === undefined ? "–" : value.toLocaleString("en-US");
+}
+
+export function percent(value) {
+  return value === null || value === undefined ? "–" : `${(100 * value).toFixed(value < 0.1 ? 1 : 0)} %`;
+}
+
+export function bytes(value) {
+  if (value === null || value === undefined) return "–";
+  const units = ["B", "kB", "MB", "GB"];
+  let unit = 0;
+  let size = value;
+  while (size >= 1000 && unit < units.length - 1) {
+    size /= 1000;
+    unit += 1;
+  }
+  return `${size >= 100 || unit === 0 ? size.toFixed(0) : size.toFixed(1)} ${units[unit]}`;
+}
+
+export function moment(seconds) {
+  return seconds ? new Date(seconds * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" }) : "–";
+}
+
+export function plural(amount, noun) {
+  return `${count(amount)} ${noun}${amount === 1 ? "" : "s"}`;
+}

@@ -1,0 +1,157 @@
+// The two text heatmaps: one scroll and one layout, painted side by side, with hover and selection linked.
+
+import { cssColour, debounce, h, sizeCanvas } from "./dom.js";
+import { Layout, LINE } from "./layout.js";
+import { paintLines, TEXT_FONT } from "./paint.js";
+import { TextWindow } from "./textwindow.js";
+
+export class Heatmap {
+  // `events`: {hover(token, point), select(token), scrolled(first, last)}
+  constructor(panes, events) {
+    this.events = events;
+    this.panes = Array.from({ length: panes }, (_, index) => {
+      const canvas = h("canvas", { "aria-hidden": "true" });
+      const text = new TextWindow("Response text", index > 0);
+      const layer = h("div", { class: "textlayer" }, text.node);
+      return { canvas, text, layer, node: h("div", { class: "textpane", "data-pane": index }, canvas, layer) };
+    });
+    this.sticky = h("div", { class: "heatmap-sticky" }, this.panes.map((pane) => pane.node));
+    this.spacer = h("div", { class: "heatmap-spacer" }, this.sticky);
+    this.node = h("div", { class: "heatmap", tabindex: "0", role: "region", "aria-label": "Tokens of the response; arrow keys move from token to token" }, this.spacer);
+    this.hovered = -1;
+    this.selected = -1;
+    this.frame = 0;
+    this.settle = debounce(90, () => this.settled());
+    this.node.addEventListener("scroll", () => {
+      this.schedule();
+      this.settle();
+    });
+    this.sticky.addEventListener("pointermove", (event) => this.hover(this.tokenAt(event), event));
+    this.sticky.addEventListener("pointerleave", () => this.hover(-1, null));
+    this.sticky.addEventListener("click", (event) => {
+      const selection = document.getSelection();
+      if (selection && !selection.isCollapsed) return;
+      const token = this.tokenAt(event);
+      if (token >= 0) this.events.select(token);
+    });
+    new ResizeObserver(() => this.resized()).observe(this.node);
+  }
+
+  // `view`: {response, panes: [{values, scale, keep, hits}], dark}
+  show(view) {
+    const moved = this.view?.response !== view.response;
+    this.view = view;
+    if (moved || this.visiblePanes !== this.countVisible()) this.relayout(moved);
+    this.paint();
+  }
+
+  countVisible() {
+    return this.panes.filter((pane) => pane.node.offsetParent !== null || pane.node.clientWidth > 0).length;
+  }
+
+  relayout(moved) {
+    const shown = this.panes.find((pane) => pane.node.clientWidth > 0) ?? this.panes[0];
+    this.visiblePanes = this.countVisible();
+    this.paneWidth = Math.max(120, shown.node.clientWidth);
+    const context = shown.canvas.getContext("2d");
+    context.font = TEXT_FONT;
+    this.layout = new Layout(this.view.response, this.paneWidth - 8, context, context.measureText("0".repeat(64)).width / 64);
+    for (const pane of this.panes) pane.text.show(this.layout, this.view.response);
+    this.viewport = Math.min(this.layout.height + 8, Math.max(300, Math.round(window.innerHeight * 0.56)));
+    this.node.style.height = `${this.viewport}px`;
+    this.sticky.style.height = `${this.viewport}px`;
+    this.spacer.style.height = `${this.layout.height + 8}px`;
+    if (moved) this.node.scrollTop = 0;
+    this.settle();
+  }
+
+  resized() {
+    if (!this.view || !this.node.clientWidth) return;
+    const shown = this.panes.find((pane) => pane.node.clientWidth > 0);
+    if (shown && shown.node.clientWidth !== this.paneWidth) {
+      this.relayout(false);
+      this.paint();
+    }
+  }
+
+  schedule() {
+    if (!this.frame) {
+      this.frame = requestAnimationFrame(() => {
+        this.frame = 0;
+        this.paint();
+      });
+    }
+  }
+
+  settled() {
+    for (const pane of this.panes) if (pane.node.clientWidth) pane.text.update(this.node.scrollTop, this.viewport);
+    this.events.scrolled?.(...this.visibleTokens());
+  }
+
+  visibleTokens() {
+    const first = Math.min(Math.floor(this.node.scrollTop / LINE), this.layout.lines - 1);
+    const last = Math.min(Math.floor((this.node.scrollTop + this.viewport) / LINE), this.layout.lines - 1);
+    const end = this.layout.segmentsOf(last)[1];
+    return [this.layout.token[this.layout.lineStart[first]] ?? 0, this.layout.token[end - 1] ?? 0];
+  }
+
+  paint() {
+    if (!this.view || !this.layout) return;
+    const { dark, response } = this.view;
+    const inks = {
+      dark: "#17181c",
+      light: "#f4f2ec",
+      muted: cssColour("--muted"),
+      faded: dark ? "rgba(232,230,225,0.38)" : "rgba(28,29,34,0.36)",
+      accent: cssColour("--accent"),
+      match: cssColour("--match"),
+    };
+    const scrollTop = this.node.scrollTop;
+    this.panes.forEach((pane, index) => {
+      if (!pane.node.clientWidth || !this.view.panes[index]) return;
+      const context = sizeCanvas(pane.canvas, this.paneWidth, this.viewport);
+      const view = { layout: this.layout, response, dark, inks, hover: this.hovered, selected: this.selected, ...this.view.panes[index] };
+      paintLines(context, view, this.paneWidth, this.viewport, scrollTop);
+      pane.text.node.style.transform = `translateY(${-scrollTop}px)`;
+    });
+  }
+
+  tokenAt(event) {
+    const pane = this.panes.find((candidate) => candidate.node.contains(event.target));
+    if (!pane || !this.layout) return -1;
+    const box = pane.node.getBoundingClientRect();
+    return this.layout.at(event.clientX - box.left, event.clientY - box.top + this.node.scrollTop);
+  }
+
+  hover(token, event) {
+    if (token !== this.hovered) {
+      this.hovered = token;
+      this.schedule();
+    }
+    this.events.hover(token, event);
+  }
+
+  // Outline a token; `reveal` scrolls to it.
+  select(token, reveal) {
+    this.selected = token ?? -1;
+    if (reveal && token >= 0 && this.layout) {
+      const y = this.layout.lineOf(token) * LINE;
+      const { scrollTop } = this.node;
+      if (y < scrollTop + LINE || y > scrollTop + this.viewport - 2 * LINE) {
+        this.node.scrollTop = Math.max(0, y - this.viewport / 3);
+      }
+    }
+    this.schedule();
+  }
+
+  // Where a token stands on the screen, for a tooltip that the keyboard asked for.
+  pointOf(token) {
+    const pane = this.panes.find((candidate) => candidate.node.clientWidth > 0);
+    const box = pane.node.getBoundingClientRect();
+    const segment = this.layout.firstSegment[token];
+    return {
+      clientX: box.left + this.layout.x[segment] + this.layout.width[segment] / 2,
+      clientY: box.top + this.layout.line[segment] * LINE - this.node.scrollTop + LINE,
+    };
+  }
+}

@@ -1,0 +1,156 @@
+// Lays the tokens of a response out in lines of a monospaced font; both panes share the result.
+
+import { tokenText } from "./pack.js";
+import { visible } from "./format.js";
+
+export const LINE = 26;
+export const FONT_SIZE = 14;
+const PLAIN = /^[\x20-\x7e]*$/;
+const BLANK = /\s/;
+
+const widths = new Map();
+
+// Width of a piece in pixels; plain ASCII is a multiple of the advance.
+function widthOf(context, text, advance) {
+  if (PLAIN.test(text)) return text.length * advance;
+  let width = widths.get(text);
+  if (width === undefined) {
+    if (widths.size > 20000) widths.clear();
+    width = context.measureText(text).width;
+    widths.set(text, width);
+  }
+  return width;
+}
+
+// Display pieces of a token: control signs made visible, cut after every line break.
+function pieces(text) {
+  if (PLAIN.test(text)) return [[text, false]];
+  const parts = [];
+  const lines = text.replaceAll("\r\n", "␍\n").split("\n");
+  lines.forEach((line, index) => {
+    const last = index === lines.length - 1;
+    const shown = visible(line.replaceAll("\t", "⇥   ")) + (last ? "" : "⏎");
+    if (shown || !last) parts.push([shown, !last]);
+  });
+  return parts;
+}
+
+// Segments (parts of tokens that stand on one line) as parallel arrays, and their lines.
+export class Layout {
+  constructor(response, width, context, advance) {
+    this.advance = advance;
+    this.token = [];
+    this.text = [];
+    this.x = [];
+    this.width = [];
+    this.line = [];
+    this.lineStart = [0];
+    this.firstSegment = new Int32Array(response.span + 1);
+    this.available = Math.max(width, 12 * advance);
+    this.cursor = 0;
+    let word = [];
+    let wordWidth = 0;
+    const flush = () => {
+      if (wordWidth <= this.available && this.cursor + wordWidth > this.available) this.breakLine();
+      for (const [token, text, breaks] of word) this.place(token, text, breaks, context);
+      word = [];
+      wordWidth = 0;
+    };
+    for (let token = 0; token < response.span; token += 1) {
+      const raw = tokenText(response, token);
+      // Words are kept whole: a line may break before a token that starts with a blank.
+      if (word.length && BLANK.test(raw[0] ?? "x")) flush();
+      const parts = pieces(raw);
+      if (!parts.length || raw === "") parts[0] = ["", false];
+      for (const [text, breaks] of parts) {
+        word.push([token, text, breaks]);
+        wordWidth += text ? widthOf(context, text, advance) : advance / 2;
+        if (breaks) flush();
+      }
+      if (word.length && raw && BLANK.test(raw[raw.length - 1])) flush();
+      if (wordWidth > this.available) flush();
+    }
+    flush();
+    this.lines = this.lineStart.length;
+    this.height = this.lines * LINE;
+    let segment = 0;
+    for (let token = 0; token <= response.span; token += 1) {
+      while (segment < this.token.length && this.token[segment] < token) segment += 1;
+      this.firstSegment[token] = segment;
+    }
+  }
+
+  breakLine() {
+    this.lineStart.push(this.token.length);
+    this.cursor = 0;
+  }
+
+  place(token, text, breaks, context) {
+    let rest = text;
+    do {
+      let width = rest ? widthOf(context, rest, this.advance) : this.advance / 2;
+      let part = rest;
+      if (this.cursor > 0 && this.cursor + width > this.available) this.breakLine();
+      if (width > this.available) {
+        // Longer than a line: cut by characters, never inside one.
+        part = "";
+        width = 0;
+        for (const char of rest) {
+          const next = widthOf(context, char, this.advance);
+          if (part && width + next > this.available) break;
+          part += char;
+          width += next;
+        }
+      }
+      this.token.push(token);
+      this.text.push(part);
+      this.x.push(this.cursor);
+      this.width.push(width);
+      this.line.push(this.lineStart.length - 1);
+      this.cursor += width;
+      rest = rest.slice(part.length);
+    } while (rest);
+    if (breaks) this.breakLine();
+  }
+
+  segmentsOf(line) {
+    return [this.lineStart[line], line + 1 < this.lines ? this.lineStart[line + 1] : this.token.length];
+  }
+
+  // The token under a point, -1 where there is none.
+  at(x, y) {
+    const line = Math.floor(y / LINE);
+    if (line < 0 || line >= this.lines) return -1;
+    const [first, end] = this.segmentsOf(line);
+    for (let segment = first; segment < end; segment += 1) {
+      if (x >= this.x[segment] && x < this.x[segment] + this.width[segment]) return this.token[segment];
+    }
+    return -1;
+  }
+
+  // The token one line above or below, nearest in x.
+  vertical(token, direction) {
+    const from = this.firstSegment[token];
+    if (from >= this.token.length) return token;
+    const middle = this.x[from] + this.width[from] / 2;
+    for (let line = this.line[from] + direction; line >= 0 && line < this.lines; line += direction) {
+      const [first, end] = this.segmentsOf(line);
+      let best = -1;
+      let distance = Infinity;
+      for (let segment = first; segment < end; segment += 1) {
+        const away = Math.abs(this.x[segment] + this.width[segment] / 2 - middle);
+        if (away < distance) {
+          best = this.token[segment];
+          distance = away;
+        }
+      }
+      if (best >= 0) return best;
+    }
+    return token;
+  }
+
+  lineOf(token) {
+    const segment = this.firstSegment[token];
+    return segment < this.line.length ? this.line[segment] : 0;
+  }
+}

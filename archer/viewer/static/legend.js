@@ -1,0 +1,52 @@
+// The colour legend of a pane: the ramp with its numbers, and what is drawn where there is no value.
+
+import { fill, h, sizeCanvas } from "./dom.js";
+import { number } from "./format.js";
+import { specialColours, STEPS } from "./colour.js";
+
+export class Legend {
+  constructor() {
+    this.ramp = h("canvas", { role: "img" });
+    this.ticks = h("div", { class: "ticks" });
+    this.missing = h("canvas", { "aria-hidden": "true" });
+    this.masked = h("canvas", { "aria-hidden": "true" });
+    this.node = h(
+      "div",
+      { class: "legend" },
+      h("div", { class: "ramp" }, this.ramp, this.ticks),
+      h("span", { class: "swatch", title: "This token has no value: it was not computed" }, this.missing, "no value"),
+      h("span", { class: "swatch", title: "Outside the loss mask" }, this.masked, "masked"),
+    );
+  }
+
+  show(label, scale, dark) {
+    const width = 168;
+    const context = sizeCanvas(this.ramp, width, 10);
+    for (let x = 0; x < width; x += 1) {
+      context.fillStyle = scale.css[Math.round((x / (width - 1)) * STEPS)];
+      context.fillRect(x, 0, 1, 10);
+    }
+    const high = number(scale.bound, 2);
+    const ticks = scale.ramp === "diverging" ? [`≤ −${high}`, "0", `≥ ${high}`] : ["0", `≥ ${high}`];
+    fill(this.ticks, ticks.map((tick) => h("span", {}, tick)));
+    this.ramp.setAttribute("aria-label", `${label}: colours from ${ticks[0]} to ${ticks[ticks.length - 1]}`);
+    const special = specialColours(dark);
+    paintMissing(this.missing, special);
+    const flat = sizeCanvas(this.masked, 16, 10);
+    flat.fillStyle = `rgb(${special.masked.join(",")})`;
+    flat.fillRect(0, 0, 16, 10);
+  }
+}
+
+function paintMissing(canvas, special) {
+  const context = sizeCanvas(canvas, 16, 10);
+  context.fillStyle = `rgb(${special.missing.join(",")})`;
+  context.fillRect(0, 0, 16, 10);
+  context.strokeStyle = `rgb(${special.missingLine.join(",")})`;
+  context.beginPath();
+  for (let x = -10; x < 16; x += 5) {
+    context.moveTo(x, 10);
+    context.lineTo(x + 10, 0);
+  }
+  context.stroke();
+}

@@ -1,0 +1,113 @@
+// Draws the visible lines of a laid-out response: colour behind every token, text in runs of one ink.
+
+import { FONT_SIZE, LINE } from "./layout.js";
+import { specialColours } from "./colour.js";
+
+const PLAIN = /^[\x20-\x7e]*$/;
+const TOP = 3;
+const BOX = LINE - 5;
+
+export const TEXT_FONT = `${FONT_SIZE}px ui-monospace, "SF Mono", "JetBrains Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace`;
+
+function hatch(context, x, y, width, height, colour) {
+  context.save();
+  context.beginPath();
+  context.rect(x, y, width, height);
+  context.clip();
+  context.strokeStyle = colour;
+  context.lineWidth = 1;
+  context.beginPath();
+  for (let start = x - height; start < x + width; start += 5) {
+    context.moveTo(start, y + height);
+    context.lineTo(start + height, y);
+  }
+  context.stroke();
+  context.restore();
+}
+
+// `view`: {layout, response, values, scale, keep, hits, hover, selected, dark, inks: {dark, light, muted, accent, match}}
+export function paintLines(context, view, width, height, scrollTop) {
+  const { layout, response, values, scale, keep, hits, inks } = view;
+  const special = specialColours(view.dark);
+  const css = (rgb) => `rgb(${rgb.join(",")})`;
+  context.clearRect(0, 0, width, height);
+  context.font = TEXT_FONT;
+  context.textBaseline = "middle";
+  context.direction = "ltr";
+  const first = Math.max(0, Math.floor(scrollTop / LINE));
+  const last = Math.min(layout.lines - 1, Math.floor((scrollTop + height) / LINE));
+  const page = view.dark ? inks.light : inks.dark;
+  for (let line = first; line <= last; line += 1) {
+    const [from, to] = layout.segmentsOf(line);
+    const y = line * LINE - scrollTop;
+    const runs = [];
+    for (let segment = from; segment < to; segment += 1) {
+      const token = layout.token[segment];
+      const x = layout.x[segment];
+      const box = layout.width[segment];
+      const faded = keep && !keep[token];
+      let ink = page;
+      if (!response.mask[token]) {
+        context.fillStyle = css(special.masked);
+        context.fillRect(x, y + TOP, box, BOX);
+        ink = inks.muted;
+      } else if (!values || values[token] !== values[token]) {
+        hatch(context, x, y + TOP, box, BOX, css(special.missingLine));
+      } else {
+        const index = scale.index(values[token]);
+        context.globalAlpha = faded ? 0.14 : 1;
+        context.fillStyle = scale.css[index];
+        context.fillRect(x, y + TOP, Math.max(box - 0.5, 1), BOX);
+        context.globalAlpha = 1;
+        if (!faded) ink = scale.lightInk[index] ? inks.light : inks.dark;
+      }
+      if (faded) ink = inks.faded;
+      if (hits && hits[token]) {
+        context.fillStyle = inks.match;
+        context.fillRect(x, y + TOP + BOX - 1, box, 3);
+      }
+      add(runs, layout.text[segment], x, ink, layout.advance);
+    }
+    const middle = y + TOP + BOX / 2 + 1;
+    for (const run of runs) {
+      context.fillStyle = run.ink;
+      context.fillText(run.text, run.x, middle);
+      if (run.plain && run.text.includes(" ")) {
+        context.globalAlpha = 0.32;
+        context.fillText(dots(run.text), run.x, middle);
+        context.globalAlpha = 1;
+      }
+    }
+  }
+  outline(context, view, view.hover, scrollTop, page, 1);
+  outline(context, view, view.selected, scrollTop, inks.accent, 2);
+}
+
+// Blanks as dots, everything else as a blank: drawn faintly over the text.
+function dots(text) {
+  return text.replace(/[^ ]/g, "\t").replaceAll(" ", "·").replaceAll("\t", " ");
+}
+
+// Neighbouring plain pieces of one ink become one call: drawing text is what a frame spends its time on.
+function add(runs, text, x, ink, advance) {
+  if (!text) return;
+  const plain = PLAIN.test(text);
+  const before = runs[runs.length - 1];
+  if (plain && before && before.plain && before.ink === ink && Math.abs(before.x + before.text.length * advance - x) < 0.01) {
+    before.text += text;
+  } else {
+    runs.push({ text, x, ink, plain });
+  }
+}
+
+function outline(context, view, token, scrollTop, colour, width) {
+  if (token === null || token === undefined || token < 0) return;
+  const { layout } = view;
+  context.strokeStyle = colour;
+  context.lineWidth = width;
+  for (let segment = layout.firstSegment[token]; segment < layout.firstSegment[token + 1]; segment += 1) {
+    const y = layout.line[segment] * LINE - scrollTop;
+    const half = width / 2;
+    context.strokeRect(layout.x[segment] + half - 1, y + TOP + half - 1, layout.width[segment] - width + 2, BOX - width + 2);
+  }
+}

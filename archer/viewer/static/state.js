@@ -1,0 +1,93 @@
+// One state, one address: #step/group/response/token?further=settings. Whoever gets the address sees the same.
+
+const PLACE = ["step", "group", "response", "token"];
+const DEFAULTS = {
+  run: 0,
+  left: "entropy",
+  right: "influence",
+  pane: "both",
+  scale: "step",
+  gamma: 1,
+  q: "",
+  regex: 0,
+  case: 0,
+  by: "",
+  lo: "",
+  hi: "",
+  table: "extremes",
+  scope: "response",
+  metric: "",
+  order: "position",
+  k: 20,
+  rows: "row",
+  verdict: "all",
+  vs: "",
+};
+
+export function parse(hash) {
+  const [path, query = ""] = hash.replace(/^#/, "").split("?");
+  const state = { ...DEFAULTS };
+  const parts = path.split("/");
+  let open = true;
+  PLACE.forEach((name, index) => {
+    const text = parts[index] ?? "";
+    open = open && /^-?\d{1,15}$/.test(text);
+    state[name] = open ? Number(text) : null;
+  });
+  for (const [name, value] of new URLSearchParams(query)) {
+    if (!(name in DEFAULTS)) continue;
+    if (typeof DEFAULTS[name] === "number") {
+      const parsed = Number(value);
+      if (Number.isFinite(parsed)) state[name] = parsed;
+    } else {
+      state[name] = value.slice(0, 2000);
+    }
+  }
+  return state;
+}
+
+export function format(state) {
+  const path = [];
+  for (const name of PLACE) {
+    if (state[name] === null) break;
+    path.push(state[name]);
+  }
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(DEFAULTS)) {
+    if (state[name] !== value) query.set(name, state[name]);
+  }
+  const text = query.toString();
+  return `#${path.join("/")}${text ? `?${text}` : ""}`;
+}
+
+export class Store {
+  constructor() {
+    this.state = parse(location.hash);
+    this.listeners = [];
+    this.timer = 0;
+    window.addEventListener("hashchange", () => {
+      if (location.hash.replace(/^#/, "") === format(this.state).replace(/^#/, "")) return;
+      this.state = parse(location.hash);
+      this.notify();
+    });
+  }
+
+  subscribe(listener) {
+    this.listeners.push(listener);
+  }
+
+  notify() {
+    for (const listener of this.listeners) listener(this.state);
+  }
+
+  // Moving to another place makes an entry in the browser's history; changing a setting does not.
+  go(change) {
+    const before = this.state;
+    this.state = { ...before, ...change };
+    const moved = ["run", "step", "group", "response"].some((name) => before[name] !== this.state[name]);
+    this.notify();
+    clearTimeout(this.timer);
+    if (moved) location.hash = format(this.state);
+    else this.timer = setTimeout(() => location.replace(format(this.state)), 150);
+  }
+}

@@ -1,0 +1,225 @@
+// Tables of tokens: the highest and lowest, sorted lists, distinct tokens; of a response, its group or the step.
+
+import { button, download, fill, h, segmented, select } from "./dom.js";
+import { count, number, percent, visibleBlanks } from "./format.js";
+import { DataTable } from "./table.js";
+import { distinct, filterOf, filters, gather, ordered, spread } from "./tokens.js";
+import { statsTable } from "./stats.js";
+import { tokenText } from "./pack.js";
+import { csv } from "./csv.js";
+
+const TABLES = [["extremes", "Highest & lowest"], ["list", "All tokens"], ["distinct", "Distinct tokens"], ["statistics", "Statistics"]];
+const ORDERS = [["position", "by position"], ["ascending", "ascending"], ["descending", "descending"]];
+const AMOUNTS = [10, 20, 50, 100, 500, 2000];
+const ASK_FIRST = 400000;
+const AROUND = 24;
+
+export class TokenPanel {
+  constructor(store, source) {
+    Object.assign(this, { store, source });
+    this.controls = h("div", { class: "controls" });
+    this.body = h("div", { class: "panelbody" });
+    this.note = h("p", { class: "empty" });
+    this.node = h("section", { class: "tokenpanel", "aria-label": "Token tables" }, h("div", { class: "sectionhead" }, h("h2", {}, "Tokens"), this.controls), this.note, this.body);
+    this.ticket = 0;
+  }
+
+  // `context`: {state, head, scopes}; the first scope is used where the chosen one is not on offer
+  async show(context) {
+    const ticket = (this.ticket += 1);
+    const { state, head, scopes } = context;
+    const scope = scopes.includes(state.scope) ? state.scope : scopes[0];
+    const metric = head.metric(state.metric)?.name ?? head.metric(state.right)?.name ?? head.metrics[0].name;
+    const place = `${head.run}/${head.step}/${head.version}/${scope}/${scope === "step" ? "" : state.group}/${scope === "response" ? state.response : ""}`;
+    Object.assign(this, { context, scope, metric, filter: filterOf(state) });
+    const key = [place, metric, state.table, state.order, state.k, state.q, state.regex, state.case, state.by, state.right, state.lo, state.hi].join("\u0000");
+    if (key === this.shownKey) return;
+    this.showControls();
+    this.note.textContent = place === this.place ? "" : "Loading tokens …";
+    if (scope === "step" && place !== this.agreed && head.rows.span.reduce((a, b) => a + b, 0) > ASK_FIRST) {
+      this.shownKey = null;
+      this.note.textContent = "";
+      fill(this.body, this.askFirst(place));
+      return;
+    }
+    await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve))); // colours first
+    if (ticket !== this.ticket) return;
+    try {
+      const responses = place === this.place ? this.responses : await this.load(scope, head, state);
+      if (ticket !== this.ticket) return;
+      Object.assign(this, { responses, place, shownKey: key });
+      this.note.textContent = "";
+      this.render();
+    } catch (error) {
+      if (ticket !== this.ticket) return;
+      this.note.textContent = error.message;
+      fill(this.body);
+    }
+  }
+
+  async load(scope, head, state) {
+    if (scope === "response") return [await this.source.response(head, state.response)];
+    if (scope === "group") return this.source.group(head, state.group, null, true);
+    return this.source.step(head, (share) => (this.note.textContent = `Loading tokens … ${percent(share)}`));
+  }
+
+  askFirst(place) {
+    const tokens = this.context.head.rows.span.reduce((a, b) => a + b, 0);
+    return button(`Load the ${count(tokens)} tokens of this step`, () => {
+      this.agreed = place;
+      this.show(this.context);
+    });
+  }
+
+  showControls() {
+    const { state, head, scopes } = this.context;
+    const go = (name) => (value) => this.store.go({ [name]: value });
+    const focused = document.activeElement?.getAttribute("data-key") ?? document.activeElement?.getAttribute("aria-label");
+    fill(
+      this.controls,
+      segmented("Table", TABLES, state.table, go("table")),
+      scopes.length > 1 && segmented("Tokens of", scopes.map((name) => [name, name]), this.scope, go("scope")),
+      state.table !== "statistics" && select("Metric of the table", head.metrics.map((metric) => [metric.name, metric.label]), this.metric, go("metric")),
+      state.table === "list" && select("Order", ORDERS, state.order, go("order")),
+      state.table !== "statistics" && select("How many", AMOUNTS.map((amount) => [amount, `${count(amount)} rows`]), state.k, (value) => this.store.go({ k: Number(value) })),
+      button("CSV", () => this.exportCsv(), { class: "quiet", title: "Download the rows shown here (e)", id: "csv" }),
+    );
+    const again = Array.from(this.controls.querySelectorAll("button, select")).find((node) => focused && (node.dataset.key === focused || node.getAttribute("aria-label") === focused));
+    again?.focus();
+  }
+
+  render() {
+    const { state } = this.context;
+    if (filters(this.filter)) {
+      this.note.textContent = "Only tokens that pass the filters above.";
+    }
+    if (state.table === "statistics") this.renderStatistics();
+    else if (state.table === "distinct") this.renderDistinct();
+    else if (state.table === "list") this.renderList(gather(this.responses, this.filter, this.metric, false), state);
+    else this.renderExtremes(gather(this.responses, this.filter, this.metric, true), state);
+  }
+
+  rowsOf(found, order, k) {
+    return ordered(found, order, k).map(({ owner, position }) => ({ response: this.responses[owner], position }));
+  }
+
+  renderExtremes(found, state) {
+    const label = this.context.head.metric(this.metric).label;
+    const halves = [["highest", "descending"], ["lowest", "ascending"]].map(([name, order]) => {
+      const table = this.tokenTable(`${name} ${label}`);
+      table.show(this.rowsOf(found, order, state.k));
+      return { name, table };
+    });
+    this.exported = () => {
+      const columns = halves[0].table.written.map((column) => [column.csv ?? column.key, (entry) => column.value(entry.row)]);
+      const rows = halves.flatMap(({ name, table }) => table.visibleRows().map((row) => ({ name, row })));
+      return csv([["list", (entry) => entry.name], ...columns], rows);
+    };
+    fill(this.body, h("div", { class: "halves" }, halves.map(({ name, table }) => h("div", { class: name }, h("h3", {}, `${name} ${label}`), table.node))));
+  }
+
+  renderList(found, state) {
+    const table = this.tokenTable("Tokens");
+    table.show(this.rowsOf(found, state.order, state.k));
+    this.exported = () => table.csv();
+    fill(this.body, h("p", { class: "empty" }, `${count(Math.min(state.k, found.size))} of ${count(found.size)} tokens`), table.node);
+  }
+
+  renderDistinct() {
+    const { state } = this.context;
+    const found = gather(this.responses, this.filter, this.metric, true);
+    const figure = (key, label) => ({ key, label, value: (entry) => entry[key], cell: (entry) => number(entry[key], 4) });
+    const rows = distinct(this.responses, found);
+    const sort = { key: "meanAbs", descending: true };
+    const table = new DataTable(`Distinct tokens by ${this.metric}`, [
+      { key: "token", label: "Token", text: true, value: (entry) => entry.text, cell: (entry) => tokenCell(entry.text) },
+      { key: "token_id", label: "Id", value: (entry) => entry.id, cell: (entry) => String(entry.id) },
+      { key: "count", label: "Count", value: (entry) => entry.count, cell: (entry) => count(entry.count) },
+      figure("mean", "Mean"),
+      { ...figure("meanAbs", "Mean |x|"), csv: "mean_abs" },
+      figure("sum", "Sum"),
+      figure("min", "Min"),
+      figure("max", "Max"),
+    ], { page: state.k, sort });
+    table.show(rows);
+    this.exported = () => table.csv();
+    fill(this.body, h("p", { class: "empty" }, `${count(rows.length)} distinct tokens among ${count(found.size)}`), table.node);
+  }
+
+  renderStatistics() {
+    const { head } = this.context;
+    const rows = head.metrics.map((metric) => {
+      const parts = { all: spread(this.responses, metric.name) };
+      for (const verdict of ["accepted", "rejected"]) {
+        const chosen = this.responses.filter((response) => head.verdict(response.row) === verdict);
+        if (chosen.length && this.responses.length > 1) parts[verdict] = spread(chosen, metric.name);
+      }
+      return [metric.label, parts, metric.name];
+    });
+    this.note.textContent = "Of all tokens in scope; filters do not apply.";
+    this.exported = () => {
+      const flat = rows.flatMap(([, parts, name]) => Object.entries(parts).map(([of, figures]) => ({ metric: name, of, ...figures })));
+      const keys = Object.keys(flat[0]);
+      return csv(keys.map((key) => [key, (entry) => entry[key]]), flat);
+    };
+    fill(this.body, statsTable(rows));
+  }
+
+  tokenTable(caption) {
+    const { head, state } = this.context;
+    const several = this.scope !== "response";
+    const fact = (key, label, get, format) => ({ key, label, value: get, cell: (row) => format(get(row)) });
+    const columns = [
+      fact("position", "Pos", (row) => row.position, count),
+      { key: "token", label: "Token", text: true, value: (row) => tokenText(row.response, row.position), cell: (row) => tokenCell(tokenText(row.response, row.position)) },
+      ...this.metricColumns(head),
+      ...(several ? [fact("response", "Resp.", (row) => row.response.row, String), { key: "verdict", label: "", text: true, value: (row) => head.verdict(row.response.row), cell: (row) => ({ accepted: "✓", rejected: "✕" })[head.verdict(row.response.row)] ?? "" }] : []),
+      { key: "context", label: "Context", text: true, cell: (row) => contextCell(row.response, row.position), sortable: false, value: null },
+    ];
+    const hidden = [
+      ["run", () => head.run],
+      ["step", () => head.step],
+      ["group", (row) => head.fact(row.response.row, "group")],
+      ["response", (row) => row.response.row],
+      ["accepted", (row) => head.fact(row.response.row, "accepted")],
+      ["reward", (row) => head.fact(row.response.row, "reward")],
+      ["token_id", (row) => row.response.ids[row.position]],
+    ];
+    const table = new DataTable(caption, columns, {
+      sortable: false,
+      page: state.k,
+      pick: (row) => this.store.go({ group: head.fact(row.response.row, "group"), response: row.response.row, token: row.position }),
+    });
+    const written = [...hidden.map(([key, value]) => ({ key, value })), ...columns.filter((column) => column.value && column.key !== "response" && column.key !== "verdict")];
+    table.csv = () => csv(written.map((column) => [column.csv ?? column.key, column.value]), table.visibleRows());
+    table.written = written;
+    return table;
+  }
+
+  metricColumns(head) {
+    const chosen = head.metric(this.metric);
+    return [chosen, ...head.metrics.filter((metric) => metric !== chosen)].map((metric) => {
+      const get = (row) => row.response.values[metric.name]?.[row.position] ?? NaN;
+      return { key: metric.name, label: metric.name.replaceAll("_", " "), value: get, cell: (row) => number(get(row), 4) };
+    });
+  }
+
+  exportCsv() {
+    if (!this.exported) return;
+    const { head, state } = this.context;
+    const place = this.scope === "step" ? "" : this.scope === "group" ? `-group-${state.group}` : `-response-${state.response}`;
+    download(`archer-step-${head.step}${place}-${state.table}.csv`, this.exported(), "text/csv;charset=utf-8");
+  }
+}
+
+export function tokenCell(text) {
+  return h("code", { class: "tok" }, text === "" ? "…" : visibleBlanks(text));
+}
+
+function contextCell(response, position) {
+  const at = response.starts[position];
+  const text = tokenText(response, position);
+  const before = visibleBlanks(response.text.slice(Math.max(0, at - AROUND), at)).replaceAll("·", " ");
+  const after = visibleBlanks(response.text.slice(at + text.length, at + text.length + AROUND)).replaceAll("·", " ");
+  return h("span", { class: "context", dir: "ltr" }, before, h("b", {}, visibleBlanks(text).replaceAll("·", " ")), after);
+}

@@ -1,0 +1,59 @@
+// All that is known of one token: beside the pointer, at the chosen token, and for screen readers.
+
+import { fill, h } from "./dom.js";
+import { number, visibleBlanks } from "./format.js";
+import { tokenText } from "./pack.js";
+
+export function tokenFacts(head, response, token) {
+  const facts = [["position", String(token)]];
+  if (response.ids) facts.push(["id", String(response.ids[token])]);
+  for (const metric of head.metrics) {
+    const values = response.values[metric.name];
+    if (!values) continue;
+    const value = values[token];
+    const text = !response.mask[token] ? "masked" : value !== value ? "no value" : number(value, 4);
+    facts.push([metric.name.replaceAll("_", " "), text]);
+  }
+  return facts;
+}
+
+export function tokenName(response, token) {
+  if (response.text === undefined) return "";
+  const text = tokenText(response, token);
+  return text === "" ? "(continues a character)" : visibleBlanks(text);
+}
+
+export class Tooltip {
+  constructor() {
+    this.node = h("div", { class: "tooltip", role: "tooltip", hidden: true });
+    this.live = h("div", { class: "unseen", "aria-live": "polite" });
+    document.body.append(this.node, this.live);
+  }
+
+  show(head, response, token, point) {
+    if (!response || token === null || token < 0 || token >= response.span || !point) return this.hide();
+    const facts = tokenFacts(head, response, token);
+    fill(
+      this.node,
+      response.text !== undefined && h("div", { class: "tooltip-token" }, tokenName(response, token)),
+      h("dl", {}, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
+    );
+    this.node.hidden = false;
+    const box = this.node.getBoundingClientRect();
+    const left = Math.min(point.clientX + 14, window.innerWidth - box.width - 8);
+    const below = point.clientY + 18;
+    const top = below + box.height > window.innerHeight - 8 ? point.clientY - box.height - 26 : below;
+    this.node.style.left = `${Math.max(8, left)}px`;
+    this.node.style.top = `${Math.max(8, top)}px`;
+    return undefined;
+  }
+
+  say(head, response, token) {
+    const facts = tokenFacts(head, response, token).map(([name, value]) => `${name} ${value}`);
+    this.live.textContent = `${tokenName(response, token)}: ${facts.join(", ")}`;
+  }
+
+  hide() {
+    this.node.hidden = true;
+  }
+}

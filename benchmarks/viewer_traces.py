@@ -1,0 +1,106 @@
+"""Synthetic traces for the viewer's benchmark and screenshots: large, but with text and values one can read.
+
+The text imitates written-out mathematics: sentences of common words, formulas, line breaks, some characters of
+several bytes that are split over tokens. Entropy is low inside words and numbers and high where a sentence
+turns; influence is heavy-tailed, with its sign leaning to the response's verdict.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from archer.trace.schema import TraceStep
+from archer.trace.vocab import Vocab
+from archer.trace.writer import TraceWriter
+
+WORDS = (
+    "the of and to in is we that it as for this with so by can be has on at from then let find each sum "
+    "number value angle triangle circle equal least prime digit square root side point line length area "
+    "total product ratio integer solution equation because therefore wait check again maybe instead first "
+    "second third next finally hence which must there are two three four five six seven eight nine ten"
+).split()
+SYMBOLS = ["=", "+", "-", "*", "/", "(", ")", "^2", ",", ".", ":", "x", "y", "n", "k", "$", "\\frac{", "}"]
+TURNS = {" wait", " maybe", " instead", " so", " because", " therefore", " let", " hence", " check"}
+BREAKS = ["\n", "\n\n", ".\n\n"]
+
+
+def make_vocab() -> Vocab:
+    """A small vocabulary of whole words, digits, signs, line breaks and halves of characters."""
+    tokens = [
+        b"<|end|>",
+        "∑".encode()[:2],
+        "∑".encode()[2:],
+        "π".encode(),
+        "😀".encode()[:2],
+        "😀".encode()[2:],
+    ]
+    tokens += [piece.encode() for piece in BREAKS]
+    tokens += [str(digit).encode() for digit in range(10)]
+    tokens += [symbol.encode() for symbol in SYMBOLS] + [f" {symbol}".encode() for symbol in SYMBOLS]
+    tokens += [word.encode() for word in WORDS] + [f" {word}".encode() for word in WORDS]
+    return Vocab.from_tokens(tokens)
+
+
+def make_step(rows: int, length: int, seed: int, group_size: int = 16, skill: float = 0.5) -> TraceStep:
+    """One step of `rows` responses up to `length` tokens; `skill` is the share of accepted ones."""
+    rng = np.random.default_rng(seed)
+    vocab = make_vocab()
+    texts = [vocab.token(index).decode("utf-8", "replace") for index in range(len(vocab))]
+    weights = np.array([_weight(text, index) for index, text in enumerate(texts)])
+    ids = rng.choice(len(texts), size=(rows, length), p=weights / weights.sum())
+    ids[:, 1:][ids[:, :-1] == 1] = 2  # the halves of a character follow each other
+    ids[:, 1:][ids[:, :-1] == 4] = 5
+    lengths = np.clip(rng.lognormal(np.log(length * 0.6), 0.45, rows).astype(int), min(8, length), length)
+    lengths[0] = length
+    groups = np.arange(rows) // group_size
+    accepted = rng.random(rows) < skill
+    turning = np.array([text in TURNS for text in texts])[ids]
+    entropies = rng.gamma(0.5, 0.35, ids.shape) + turning * rng.gamma(4.0, 0.4, ids.shape)
+    sign = np.where(accepted, 1.0, -1.0)[:, None]
+    influence = (rng.standard_normal(ids.shape) ** 3 + 0.4 * sign) * (0.4 + entropies) * 1e-3
+    influence[rng.random(ids.shape) < 0.002] = np.nan
+    mean, spread = accepted.mean(), max(accepted.std(), 1e-6)
+    prompts = [rng.choice(len(texts), size=60, p=weights / weights.sum()) for _ in range(groups[-1] + 1)]
+    return TraceStep.from_batch(
+        entropies=entropies,
+        response_mask=np.arange(length) < lengths[:, None],
+        responses=ids,
+        response_index=np.arange(rows),
+        log_probs=-entropies * rng.standard_exponential(ids.shape),
+        reward=accepted.astype(np.float32),
+        accepted=accepted,
+        group_id=groups,
+        uid=[f"prompt-{group}" for group in groups],
+        prompts=[prompts[group] for group in groups],
+        influence=influence,
+        advantage=np.broadcast_to(((accepted - mean) / spread)[:, None], ids.shape),
+    )
+
+
+def write_trace(
+    folder: Path,
+    steps: int,
+    rows: int,
+    length: int,
+    group_size: int = 16,
+    name: str = "synthetic",
+    seed: int = 0,
+) -> Path:
+    """A run folder with an influence trace of `steps` steps, in which accepted responses become more."""
+    target = folder / "influence_trace"
+    metadata = {"experiment": name, "model": "synthetic", "temperature": 1.0}
+    with TraceWriter(target, kind="influence", metadata=metadata, vocab=make_vocab()) as writer:
+        for step in range(1, steps + 1):
+            skill = 0.25 + 0.5 * step / steps
+            writer.write(step, make_step(rows, length, seed + step, group_size, skill))
+    return folder
+
+
+def _weight(text: str, index: int) -> float:
+    if index in (0, 2, 5):
+        return 0.0
+    if index in (1, 4) or text == "π":
+        return 0.002
+    if text in BREAKS:
+        return 0.012
+    return 0.03 if text.startswith(" ") and len(text) > 2 else 0.006
