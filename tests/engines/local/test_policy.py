@@ -44,6 +44,16 @@ def test_the_head_runs_at_response_positions_only(qwen2, compute, make_responses
     assert seen == [torch.Size([sum(RESPONSES), 50])]
 
 
+def test_running_the_head_everywhere_gives_the_same_values(qwen2, compute, make_responses):
+    batch = micro_batch(make_responses(PROMPTS, RESPONSES), range(4), CPU)
+    policy = Policy(qwen2(tied=False), compute, 0.7)
+    expected = policy.token_stats(batch)
+    policy.run_head_everywhere()
+    got = policy.token_stats(batch)
+    torch.testing.assert_close(got.log_probs, expected.log_probs, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(got.entropy, expected.entropy, atol=1e-5, rtol=1e-5)
+
+
 def test_a_capped_head_is_noticed_even_where_logits_are_too_small_to_be_capped_visibly(
     gemma2, compute, make_responses, oracle
 ):

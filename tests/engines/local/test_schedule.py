@@ -3,7 +3,6 @@
 import math
 
 import pytest
-import torch
 
 from archer.config.model import OptimConfig
 from archer.engines.local.schedule import lr_factor
@@ -50,14 +49,3 @@ def test_no_step_has_rate_zero(kind, warmup):
 
 def test_a_run_of_one_step_trains_at_the_peak():
     assert factors(OptimConfig(lr_scheduler_type="cosine"), 1) == [1.0]
-
-
-def test_with_torchs_scheduler_the_first_step_already_has_the_first_factor():
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=8.0)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lr_factor(OptimConfig(lr_warmup_steps=3), 6))
-    rates = []
-    for _ in range(5):
-        rates.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        scheduler.step()
-    assert rates == pytest.approx([2, 4, 6, 8, 8])
