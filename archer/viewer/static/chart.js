@@ -14,7 +14,6 @@ function extent(columns) {
     }
   }
   if (low > high) return [0, 1];
-  if (low > 0 && low < 0.5 * high) low = 0;
   return low === high ? [low - 0.5, high + 0.5] : [low, high];
 }
 
@@ -40,7 +39,8 @@ export class StepChart {
   show(lines, current, marks, format = number) {
     Object.assign(this, { lines, current, marks, format });
     this.domain = extent(lines.map((line) => line.steps));
-    this.range = extent(lines.map((line) => line.values));
+    const [low, high] = extent(lines.map((line) => line.values));
+    this.range = low > 0 && low < 0.5 * high ? [0, high] : [low, high];
     this.canvas.setAttribute("aria-label", `${this.title}, ${lines[0].steps.length} steps, from ${format(this.range[0])} to ${format(this.range[1])}`);
     this.hovered = null;
     this.paint();
@@ -50,7 +50,7 @@ export class StepChart {
     const steps = this.lines?.[0]?.steps;
     if (!steps?.length) return null;
     const box = this.canvas.getBoundingClientRect();
-    const wanted = this.domain[0] + ((event.clientX - box.left - 2) / (box.width - 4)) * (this.domain[1] - this.domain[0]);
+    const wanted = this.domain[0] + ((event.clientX - box.left - this.inset) / (box.width - this.inset - 4)) * (this.domain[1] - this.domain[0]);
     let low = 0;
     let high = steps.length - 1;
     while (high - low > 1) {
@@ -73,11 +73,13 @@ export class StepChart {
     const { height } = this;
     const context = sizeCanvas(this.canvas, width, height);
     context.clearRect(0, 0, width, height);
-    const x = (step) => 2 + ((step - this.domain[0]) / (this.domain[1] - this.domain[0])) * (width - 4);
+    this.inset = height > 90 ? 44 : 4;
+    const x = (step) => this.inset + ((step - this.domain[0]) / (this.domain[1] - this.domain[0])) * (width - this.inset - 4);
     const y = (value) => height - 5 - ((value - this.range[0]) / (this.range[1] - this.range[0])) * (height - 12);
     context.strokeStyle = cssColour("--line");
     context.lineWidth = 1;
     context.strokeRect(0.5, height - 0.5, width - 1, 0);
+    if (height > 90) this.grid(context, y, width);
     for (const line of [...this.lines].reverse()) this.trace(context, line, x, y);
     context.fillStyle = cssColour("--rejected");
     for (const step of this.marks) context.fillRect(x(step) - 1.5, height - 7, 3, 7);
@@ -87,6 +89,21 @@ export class StepChart {
     const { steps, values } = this.lines[0];
     const place = shown === null || shown === undefined ? steps.length - 1 : steps.indexOf(shown);
     this.readout.textContent = place >= 0 ? `${this.format(values[place])} · step ${steps[place]}` : "";
+  }
+
+  grid(context, y, width) {
+    const [low, high] = this.range;
+    context.font = `11px ${cssColour("--sans")}`;
+    context.textBaseline = "bottom";
+    for (const value of [low, (low + high) / 2, high]) {
+      context.globalAlpha = 0.7;
+      context.fillStyle = cssColour("--line");
+      context.fillRect(0, Math.round(y(value)), width, 1);
+      context.globalAlpha = 1;
+      context.fillStyle = cssColour("--muted");
+      context.textBaseline = value === high ? "top" : "bottom";
+      context.fillText(this.format(value), 0, y(value) + (value === high ? 3 : -1));
+    }
   }
 
   trace(context, line, x, y) {

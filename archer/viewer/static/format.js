@@ -32,7 +32,7 @@ export function count(value) {
 }
 
 export function percent(value) {
-  return value === null || value === undefined ? "–" : `${(100 * value).toFixed(value < 0.1 ? 1 : 0)} %`;
+  return value === null || value === undefined ? "–" : `${(100 * value).toFixed(value !== 0 && Math.abs(value) < 0.1 ? 1 : 0)} %`;
 }
 
 export function bytes(value) {

@@ -19,7 +19,7 @@ export class Header {
     this.ribbonBox = h("div", { class: "ribbon" });
     this.chooser = h("span");
     this.chart = new StepChart("Steps", 46, { pick: (step) => store.go({ step, group: null, response: null, token: null }), hover: (step) => this.chart.hover(step) });
-    this.ribbonBox.append(this.chooser, this.chart.node);
+    this.ribbonBox.append(h("div", { class: "ribbonside" }, this.chooser, this.chart.readout), this.chart.node);
     this.node = h(
       "header",
       { class: "top" },

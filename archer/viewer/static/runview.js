@@ -11,6 +11,7 @@ export const SERIES = [
   ["mean_entropy", "Mean entropy (nats)", number],
   ["mean_abs_influence", "Mean |influence|", number],
   ["mean_response_length", "Mean response length", number],
+  ["mean_log_prob", "Mean log-prob", number],
 ];
 
 const COLUMNS = [

@@ -12,6 +12,12 @@ const GROUP_ORDERS = [
   ["length", "mean length"],
 ];
 
+// The end of a prompt, where the question usually stands, on one line.
+export function promptTail(prompt, length) {
+  const line = visible(prompt.replace(/\s+/g, " ").trim());
+  return line.length > length ? `… ${line.slice(-length)}` : line;
+}
+
 export function verdictMark(verdict) {
   if (verdict === null) return h("span", { class: "verdict" }, "");
   return h("span", { class: `verdict ${verdict}`, title: verdict }, verdict === "accepted" ? "✓" : "✕");
@@ -108,7 +114,7 @@ export class StepView {
     return button(
       [
         h("span", { class: "cardtop" }, h("strong", {}, `Group ${group}`), h("span", { class: "pips", "aria-hidden": "true" }, dots)),
-        prompt !== null && h("span", { class: "promptline" }, visible(prompt.replace(/\s+/g, " ").trim()).slice(-120)),
+        prompt !== null && h("span", { class: "promptline" }, promptTail(prompt, 96)),
         h("span", { class: "cardfacts" }, facts.join(" · ")),
       ],
       () => this.store.go({ group, response: null, token: null }),

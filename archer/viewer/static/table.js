@@ -53,7 +53,7 @@ export class DataTable {
     const left = this.rows.length - this.shown;
     fill(
       this.more,
-      left > 0 && button(`Show ${count(Math.min(left, 1000))} more of ${count(left)}`, () => {
+      left > 0 && button(left > 1000 ? `Show 1,000 of ${count(left)} more` : `Show ${count(left)} more`, () => {
         this.shown += 1000;
         this.render();
       }, { class: "quiet" }),

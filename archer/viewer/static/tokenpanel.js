@@ -42,7 +42,7 @@ export class TokenPanel {
       fill(this.body, this.askFirst(place));
       return;
     }
-    await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve))); // colours first
+    await whenIdle(); // colours first
     if (ticket !== this.ticket) return;
     try {
       const responses = place === this.place ? this.responses : await this.load(scope, head, state);
@@ -210,6 +210,13 @@ export class TokenPanel {
     const place = this.scope === "step" ? "" : this.scope === "group" ? `-group-${state.group}` : `-response-${state.response}`;
     download(`archer-step-${head.step}${place}-${state.table}.csv`, this.exported(), "text/csv;charset=utf-8");
   }
+}
+
+function whenIdle() {
+  return new Promise((resolve) => {
+    if (window.requestIdleCallback) requestIdleCallback(() => resolve(), { timeout: 400 });
+    else setTimeout(resolve, 60);
+  });
 }
 
 export function tokenCell(text) {

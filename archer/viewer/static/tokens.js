@@ -59,8 +59,7 @@ export function gather(responses, filter, metric, valued) {
 
 // The first k in the wanted order; equal values stay in reading order, missing ones come last.
 export function ordered(found, order, k) {
-  const places = new Uint32Array(found.size);
-  for (let index = 0; index < found.size; index += 1) places[index] = index;
+  const places = candidates(found, order, k);
   if (order !== "position") {
     const sign = order === "ascending" ? 1 : -1;
     const { value } = found;
@@ -73,6 +72,25 @@ export function ordered(found, order, k) {
     });
   }
   return Array.from(places.subarray(0, k), (place) => ({ owner: found.owner[place], position: found.position[place] }));
+}
+
+// Places among which the first k are: all of them, or those up to the k-th value, which a plain sort finds fast.
+function candidates(found, order, k) {
+  const { size, value } = found;
+  const places = new Uint32Array(size);
+  let limit = NaN;
+  if (order !== "position" && k > 0 && 4 * k < size) {
+    const sorted = value.slice(0, size).sort(); // NaN last
+    let finite = size;
+    while (finite > 0 && sorted[finite - 1] !== sorted[finite - 1]) finite -= 1;
+    if (k <= finite) limit = order === "ascending" ? sorted[k - 1] : sorted[finite - k];
+  }
+  let used = 0;
+  for (let index = 0; index < size; index += 1) {
+    if (limit === limit && !(order === "ascending" ? value[index] <= limit : value[index] >= limit)) continue;
+    places[used++] = index;
+  }
+  return places.subarray(0, used);
 }
 
 // [{id, text, count, mean, meanAbs, min, max}] by distinct token id.

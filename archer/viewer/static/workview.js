@@ -8,6 +8,7 @@ import { ResponseView } from "./responseview.js";
 import { Toolbar } from "./toolbar.js";
 import { filterOf, filters, passing } from "./tokens.js";
 import { isDark } from "./colour.js";
+import { promptTail } from "./stepview.js";
 import { scaleFor } from "./scales.js";
 
 const ROW_ORDERS = [["row", "in order"], ["verdict", "accepted first"], ["reward", "by reward"], ["length", "by length"], ["value", "by mean |right|"]];
@@ -136,7 +137,7 @@ export class WorkView {
     const entry = head.groups.find(({ group }) => group === state.group);
     const full = this.response.loadedPrompt(state.response);
     const text = full ?? entry?.prompt ?? null;
-    fill(this.prompt, h("summary", {}, "Prompt ", text !== null && h("span", { class: "promptline" }, visible(text.replace(/\s+/g, " ").trim()).slice(-110))), h("pre", { dir: "ltr" }, text === null ? "This trace holds no prompts." : promptText(text)));
+    fill(this.prompt, h("summary", {}, "Prompt ", text !== null && h("span", { class: "promptline" }, promptTail(text, 96))), h("pre", { dir: "ltr" }, text === null ? "This trace holds no prompts." : promptText(text)));
   }
 
   showPaneHeads(scales) {
