@@ -9,8 +9,8 @@ from archer.config.root import TrainConfig
 
 INTRODUCTION = """# Configuration
 
-Settings have verl's names. Set them on the command line, `archer train key=value ...`, in Hydra's grammar, or in
-a recipe: a YAML file with the same tree, `recipe/NAME.yaml` in a folder given by `--config-dir`, chosen with
+Settings have verl's names. Set them on the command line, `archer train key=value ...`, in Hydra's grammar, or
+in a recipe: a YAML file with the same tree, `recipe/NAME.yaml` in a folder given by `--config-dir`, chosen with
 `recipe=NAME`. The order is: defaults, recipe, command line. `archer train --print-config` shows the result.
 A key that does not exist, or a value that is not allowed, ends the command with a message that names it.
 
@@ -33,7 +33,9 @@ def render() -> str:
         choices = _choices(kind)
         if choices:
             text = f"{text} ({choices})"
-        parts.append(f"| `{name.rsplit('.', 1)[1]}` | {_shown(tree, name)} | {text.replace('|', chr(92) + '|')} |")
+        parts.append(
+            f"| `{name.rsplit('.', 1)[1]}` | {_shown(tree, name)} | {text.replace('|', chr(92) + '|')} |"
+        )
     return "\n".join(parts) + "\n"
 
 

@@ -52,5 +52,5 @@ class EngineConfig:
     dtype: Literal["auto", "float32", "bfloat16"] = knob(
         "auto", "compute type; auto: bfloat16 on cuda, float32 on cpu; weights stay float32"
     )
-    threads: int = knob(0, "CPU threads of the training process; 0: as many as cores it may use")
+    threads: int = knob(0, "CPU threads of the training process, at most its cores; 0: all of them")
     compile_decoding: bool = knob(True, "cuda only: static cache and compiled decoding")

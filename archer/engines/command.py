@@ -1,6 +1,8 @@
 """`archer train`: options, help and the closing table."""
 
 import errno
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,14 +59,15 @@ def train(
 
     Without arguments: the embedded default (recipe=arithmetic), a tiny model that learns three-digit sums.
     """
-    config = compose(overrides or [], config_dir)
+    overrides = overrides or []
+    config = compose(overrides, config_dir)
     if print_config:
         typer.echo(to_yaml(config), nl=False)
         return
-    run_local(config, Console())
+    run_local(config, Console(), overrides)
 
 
-def run_local(config: TrainConfig, console: Console) -> None:
+def run_local(config: TrainConfig, console: Console, overrides: list[str]) -> None:
     """Run the local engine and print how it ended; exit with 128 + signal when it was stopped."""
     from transformers.utils import logging as transformers_logging
 
@@ -89,6 +92,9 @@ def run_local(config: TrainConfig, console: Console) -> None:
     table.add_row("steps", f"{outcome.steps} of {outcome.total_steps}")
     table.add_row("training time", f"{outcome.progress.seconds:.0f} s")
     table.add_row("run folder", str(run.folder.path))
+    for name in ("entropy_trace", "influence_trace"):
+        if (run.folder.path / name).is_dir():
+            table.add_row(name.replace("_", " "), str(run.folder.path / name))
     newest = run.folder.checkpoints.latest()
     if newest is not None:
         table.add_row("model", str(newest.path))
@@ -96,21 +102,33 @@ def run_local(config: TrainConfig, console: Console) -> None:
     if outcome.stopped_by is not None:
         console.print("Stopped. The same command goes on from here.")
         raise typer.Exit(128 + outcome.stopped_by)
-    for line in next_steps(config, outcome.steps):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    console.print("\n[bold]next[/bold]")
+    for command, purpose in next_steps(config, overrides, outcome.steps):
+        console.print(f"  {command}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"      {purpose}", style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
-def next_steps(config: TrainConfig, steps: int) -> list[str]:
-    """What to type next."""
-    name = config.trainer.experiment_name
+def next_steps(config: TrainConfig, overrides: list[str], steps: int) -> list[tuple[str, str]]:
+    """What to type next, and what for. Commands are written so that they run where this one ran."""
+    archer = shlex.quote(sys.argv[0]) if sys.argv[0].endswith("/archer") else "archer"
+    found = []
+    if config.trainer.influence_trace.enable:
+        folder = config.run_dir / "influence_trace"
+        found.append(
+            (
+                f"{archer} trace show {shlex.quote(str(folder))} --step {steps}",
+                "entropy and influence, token by token",
+            )
+        )
+    more = [o for o in overrides if not o.lstrip("+").startswith("trainer.total_training_steps=")]
+    again = shlex.join([*more, f"trainer.total_training_steps={2 * max(steps, 1)}"])
     return [
-        "",
-        "next:",
-        f"  archer train trainer.experiment_name={name} trainer.total_training_steps={2 * max(steps, 1)}",
-        "      go on with this run (add the overrides it was started with)",
-        "  archer train --help",
-        "      recipes and settings; your own model and prompts:",
-        "  archer train actor_rollout_ref.model.path=MODEL data.train_files=PROMPTS.jsonl",
+        *found,
+        (f"{archer} train {again}", "go on with this run"),
+        (
+            f"{archer} train actor_rollout_ref.model.path=MODEL data.train_files=PROMPTS.jsonl",
+            f"your own model and prompts; `{archer} train --help` lists recipes and settings",
+        ),
     ]
 
 

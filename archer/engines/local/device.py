@@ -37,10 +37,11 @@ class Compute:
 def set_up(config: EngineConfig) -> Compute:
     """Choose device and format, and set the number of CPU threads.
 
-    Threads are set to the cores this process may really use: with more, small models decode many times
-    slower, because every product waits for a thread that has no core.
+    There are never more threads than cores this process may really use: with more, small models decode many
+    times slower, because every product waits for a thread that has no core.
     """
-    torch.set_num_threads(config.threads or available_cores())
+    cores = available_cores()
+    torch.set_num_threads(min(config.threads or cores, cores))
     available = torch.cuda.is_available()
     if config.device == "cuda" and not available:
         raise ArcherError("engine.device=cuda, but torch sees no CUDA device. Use engine.device=cpu or auto.")
