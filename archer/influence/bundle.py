@@ -45,8 +45,7 @@ class Bundle:
 
 
 def bundled(groups: list[Group], modules: list[TracedModule], config: InfluenceConfig) -> list[list[Group]]:
-    """Groups of equal size put together as far as memory allows, so that small ones are not solved one by
-    one.
+    """Groups of equal size put together as far as memory allows.
 
     What needs a matrix for each group (D x D, T x T, token norms) is left as single groups.
     """

@@ -71,8 +71,9 @@ class Capture:
         for site in self.sites:
 
             def hook(module: nn.Module, args: tuple[Any, ...], output: Tensor, site: Site = site) -> None:
-                with self._stopwatch.timing("capture"):
-                    self._forward(site, args[0], output)
+                begin = self._stopwatch.now()
+                self._forward(site, args[0], output)
+                self._stopwatch.add("capture", begin)
 
             self._handles.append(site.traced.module.register_forward_hook(hook))
 
@@ -142,12 +143,13 @@ class Capture:
             self._counters.debug_output_grad_hook_calls += 1
             if not self.recording:
                 return
-            with self._stopwatch.timing("capture"):
-                u = self._compress(site.traced.project_out, gradient, begin, end)
-                before = site.u[call]
-                # As `.grad` does: a second backward within one capture adds to the first.
-                site.u[call] = u if before is None else before + u
-                self._counters.debug_output_grad_set_u_calls += 1
+            since = self._stopwatch.now()
+            u = self._compress(site.traced.project_out, gradient, begin, end)
+            before = site.u[call]
+            # As `.grad` does: a second backward within one capture adds to the first.
+            site.u[call] = u if before is None else before + u
+            self._counters.debug_output_grad_set_u_calls += 1
+            self._stopwatch.add("capture", since)
 
         y.register_hook(hook)
 
@@ -158,8 +160,7 @@ class Capture:
             # An address may be reused; a live object cannot be mistaken for another.
             if owner() is x and version == x._version:
                 return v
-        with torch.no_grad():
-            v = self._compress(projection, x, begin, end)
+        v = self._compress(projection, x, begin, end)
         self._counters.debug_input_projections += 1
         self._projected[projection] = (weakref.ref(x), x._version, v)
         return v
@@ -170,9 +171,10 @@ class Capture:
         if flat.dtype == torch.float16:
             flat = flat.float()  # sums of many half-precision products overflow
         index = self._kept_between(begin, end, flat.device)
-        if len(index) == len(flat):
+        kept, rows = index.shape[0], flat.shape[0]
+        if kept == rows:
             compressed = projection(flat)
-        elif 3 * len(index) < len(flat) or isinstance(projection, NoProjection):
+        elif 3 * kept < rows or isinstance(projection, NoProjection):
             compressed = projection(flat.index_select(0, index))
         else:
             # Copying a third of the rows moves as much memory as projecting all of them.

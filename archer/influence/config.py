@@ -240,8 +240,7 @@ class InfluenceConfig:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> InfluenceConfig:
-        """Build from a configuration node; a knob that does not exist is an error that lists those that
-        do."""
+        """Build from a configuration node; an unknown knob is an error that lists the known ones."""
         known = [knob.name for knob in fields(cls)]
         for name in values:
             if name not in known:

@@ -41,8 +41,7 @@ def bytes_per_token(modules: list[TracedModule], dtype: torch.dtype) -> int:
 
 
 def solve_bytes(modules: list[TracedModule], config: InfluenceConfig, responses: int = 16) -> int:
-    """Gradients of all modules, [responses, sum D] as a sum and as a mean, and the D x D matrix with its
-    factor."""
+    """Response gradients of all modules, and the D x D matrix with its factor where there is one."""
     dims = [traced.dim for traced in modules]
     gradients = 2 * 4 * responses * sum(dims)
     of_tokens = config.hessian_source == "token" and config.hessian_mode == "inverse"

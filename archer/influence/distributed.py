@@ -71,8 +71,7 @@ class Ranks:
         self.size = dist.get_world_size(process_group)
 
     def agree(self, groups: Sequence[Group], problem: str | None) -> None:
-        """Compare a checksum of the groups and pass problems on, so that no rank waits for one that
-        failed."""
+        """Compare groups by a checksum and pass problems on: no rank waits for one that failed."""
         checksum = zlib.crc32(repr(tuple(groups)).encode())
         heads = self._gather(torch.tensor([checksum, problem is not None], dtype=torch.int64)).tolist()
         if problem is not None:

@@ -74,8 +74,7 @@ class Block:
         return self._take(self.batch.v[traced.name])
 
     def chunks(self, traced: TracedModule) -> Iterator[tuple[slice, Tensor]]:
-        """Explicit position gradients g = u (x) v, [b, chunk, D], with the tokens (columns) they belong
-        to."""
+        """Explicit position gradients g = u (x) v, [b, chunk, D], each with the columns it covers."""
         u, v = self.load_u(traced), self.load_v(traced)
         step = max(1, CHUNK_ELEMENTS // (u.shape[0] * traced.dim))
         for begin in range(0, u.shape[1], step):
@@ -112,17 +111,23 @@ class BlockReader:
 
 
 def blocks_of(
-    batches: list[MicroBatch], rows: list[int], widest: int, device: torch.device, dtype: torch.dtype
+    batches: list[MicroBatch],
+    rows: list[int],
+    modules: list[TracedModule],
+    device: torch.device,
+    dtype: torch.dtype,
 ) -> list[Block]:
     """The local tokens of some response rows as blocks small enough to load.
 
     Args:
         batches: all captured micro-batches.
         rows: the bundle's response rows; those captured elsewhere are simply absent from the blocks.
-        widest: the largest k_in + k_out of the traced modules.
+        modules: what will be loaded and summed block by block.
         device: where scores are computed.
         dtype: what they are computed in.
     """
+    width = max(traced.project_in.k + traced.project_out.k for traced in modules)
+    dim = max(traced.dim for traced in modules)
     blocks = []
     for batch in batches:
         present = [
@@ -132,7 +137,7 @@ def blocks_of(
         present.sort(key=lambda entry: len(entry[1]))
         while present:
             longest = len(present[-1][1])
-            fit = max(1, CHUNK_ELEMENTS // (longest * widest))
+            fit = max(1, CHUNK_ELEMENTS // max(longest * width, dim))
             blocks.append(_block(batch, present[-fit:], device, dtype))
             present = present[:-fit]
     return blocks

@@ -53,8 +53,7 @@ class Selection:
 
 
 def select_groups(groups: Sequence[Group], max_prompts: int) -> Selection:
-    """Prompts with at least one accepted and one rejected response; the first `max_prompts` of them in the
-    order given.
+    """Prompts that have both accepted and rejected responses; the first `max_prompts` in the order given.
 
     The same prompts are selected for both scopes, so that their scores can be compared. 0 is no cap.
     """

@@ -124,8 +124,7 @@ class Layout:
         offsets: Ints | None = None,
         size: int = 0,
     ) -> Layout:
-        """Sequences one after the other without padding: activations [1, nnz, H] or the values of a jagged
-        tensor.
+        """Sequences one after the other: activations [1, nnz, H], or the values of a jagged tensor.
 
         Args:
             rows: response row of each sequence, -1 where it is not traced.
@@ -147,8 +146,7 @@ class Layout:
 
     @classmethod
     def responses(cls, rows: Ints, response_lengths: Ints, width: int) -> Layout:
-        """A [N, width] tensor that holds response tokens only, column t for token t: log-probs,
-        advantages."""
+        """A [N, width] tensor of response tokens only, column t for token t: log-probs, advantages."""
         lengths = _list(response_lengths)
         starts = [i * width for i in range(len(lengths))]
         return cls.from_starts(rows, starts, lengths, len(lengths) * width)

@@ -1,5 +1,4 @@
-"""Gradients of the wanted objective out of the real backward, or out of a second one where that is
-impossible.
+"""Gradients of the wanted objective, out of the real backward or, where that is impossible, a second one.
 
 Every objective is J = sum_t w_t log pi_t. The gradients of a response come from its own terms only, so when
 the wanted weights are a multiple of the real ones within each response, w'_t = c_r w_t with w_t = dL/dlog
@@ -11,6 +10,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from archer.errors import ArcherError
 from archer.influence.capture import Capture
@@ -77,8 +77,7 @@ def leads_only_through(loss: Tensor, log_probs: Tensor) -> bool:
 
 
 class Objective:
-    """The wanted objective of one capture: decides how its gradients are obtained and finds each token's
-    multiple."""
+    """The wanted objective of one capture: how its gradients are obtained, and each token's multiple."""
 
     def __init__(
         self, log_probs: Tensor, layout: Layout, wanted: Tensor, capture: Capture, tolerance: float
@@ -102,14 +101,14 @@ class Objective:
             )
         self.wanted = wanted.reshape(-1)[self.position.to(wanted.device)]
         self.real: Tensor | None = None
+        self._handle: RemovableHandle | None = None
 
     def prepare(self, loss: Tensor, model: nn.Module, counters: Counters, stopwatch: Stopwatch) -> None:
-        """Before the real backward: listen to the real weights, or run the objective's own backward at
-        once."""
+        """Before the real backward: listen to the real weights, or run the objective's own backward."""
         real = torch.autograd.grad(loss, self.log_probs, retain_graph=True, allow_unused=True)[0]
         if self._multiples(real) is not None and leads_only_through(loss, self.log_probs):
             counters.debug_rescaled_micro_batches += 1
-            self.log_probs.register_hook(self._read_real_weights)
+            self._handle = self.log_probs.register_hook(self._read_real_weights)
             self.capture.anchor = None
             return
         counters.debug_second_backwards += 1
@@ -119,8 +118,7 @@ class Objective:
         self.capture.recording = False
 
     def scale(self) -> Tensor | None:
-        """After the real backward: c_r of each captured token, [n]; None when a second backward gave the
-        factors."""
+        """After the real backward: c_r of each captured token, [n]; None after a second backward."""
         if not self.capture.recording:
             return None
         multiples = self._multiples(self.real)
@@ -131,6 +129,11 @@ class Objective:
             )
         row = self.capture.layout.row[self.capture.kept]
         return multiples[torch.searchsorted(self.rows, row).to(multiples.device)]
+
+    def close(self) -> None:
+        """Take the hook off the log-probs: they and this object would keep each other and the graph alive."""
+        if self._handle is not None:
+            self._handle.remove()
 
     def _multiples(self, real: Tensor | None) -> Tensor | None:
         weights = torch.zeros_like(self.log_probs) if real is None else real

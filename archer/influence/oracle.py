@@ -132,8 +132,7 @@ def _inverse_hessian(
 def contrast_direction(
     log_probs: Sequence[Tensor], accepted: Sequence[bool], parameters: Sequence[nn.Parameter]
 ) -> list[Tensor]:
-    """q = d/dtheta (sum over accepted of mean_t log pi_t  -  sum over rejected of mean_t log pi_t), one
-    backward.
+    """q = d/dtheta (sum over accepted - sum over rejected) of mean_t log pi_t, by one backward.
 
     Args:
         log_probs: token log-probs of each response, one vector each, still part of the graph.

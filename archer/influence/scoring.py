@@ -1,5 +1,4 @@
-"""Scores of a bundle of groups: response gradients, H^-1, and one bilinear form per token, module by
-module."""
+"""Scores of a bundle of groups: response gradients, H^-1, and one bilinear form per token and module."""
 
 from __future__ import annotations
 
@@ -142,8 +141,7 @@ class Scorer:
         directions: Tensor,
         totals: list[Totals],
     ) -> None:
-        """score_t += u_t^T Q v_t, Q the direction [k_out, k_in] of the token's group, or of its own
-        response."""
+        """score_t += u_t^T Q v_t, Q [k_out, k_in] the direction of the token's group or own response."""
         Q = directions.reshape(-1, traced.project_out.k, traced.project_in.k)
         lines_each = 1 if self.config.exclude_self_response else bundle.size
         for block, total in zip(bundle.blocks, totals, strict=True):
@@ -156,8 +154,7 @@ class Scorer:
     def _add_by_token_kernel(
         self, bundle: Bundle, traced: TracedModule, reader: BlockReader, B: Tensor, totals: list[Totals]
     ) -> None:
-        """score_t += [(K + lambda I)^-1 a]_t, a_t = u_t^T B v_t over all tokens of the group, B = c G [S,
-        D]."""
+        """score_t += [(K + lambda I)^-1 a]_t with a_t = u_t^T B v_t over all tokens, B = c G [S, D]."""
         self.counters.debug_dual_solves += 1
         k_out, k_in = traced.project_out.k, traced.project_in.k
         loaded = [(block, *reader.read(block, traced)) for block in bundle.blocks]

@@ -75,8 +75,7 @@ class Identity:
 
 @dataclass(frozen=True, eq=False)
 class Dual:
-    """H = G^T G + lambda I through the R x R kernel K = G G^T: (G^T G + lambda I)^-1 G^T = G^T (K + lambda
-    I)^-1.
+    """H = G^T G + lambda I through K = G G^T: (G^T G + lambda I)^-1 G^T = G^T (K + lambda I)^-1.
 
     Attributes:
         G: [B, R, D].
@@ -149,8 +148,7 @@ def primal_inverse(H: Tensor, count: int, reg_lambda: float, reg_rule: RegRule) 
 
 @dataclass(frozen=True, eq=False)
 class TokenDual:
-    """hessian_source=token through the T x T kernel K = (U U^T) * (V V^T), for groups with fewer tokens than
-    D.
+    """H over tokens through the T x T kernel K = (U U^T) * (V V^T), for groups with fewer tokens than D.
 
     With all T gradients as rows of A, A (A^T A + lambda I)^-1 = (K + lambda I)^-1 A, so the scores of all
     tokens come out of one solve and no gradient is ever formed.

@@ -88,6 +88,8 @@ class InfluenceTracer:
                 self._keep(capture, weights)
         finally:
             capture.detach()
+            if self._objective is not None:
+                self._objective.close()
             self._active = self._objective = None
 
     def watch(
@@ -206,8 +208,7 @@ class InfluenceTracer:
             )
 
     def _bundles(self, groups: list[Group]) -> Iterator[Bundle]:
-        """First the groups spread over ranks, in the order all ranks share, then those that lie here
-        alone."""
+        """The groups spread over ranks, in the order all ranks share, then those that lie here alone."""
         problem = next(filter(None, (self._mixed_weights(group) for group in groups)), None)
         self._exchange.agree(groups, problem)
         counts = self._token_counts([row for group in groups for row in group.rows])
@@ -215,11 +216,10 @@ class InfluenceTracer:
         spread = [g for g in groups if int((counts_of[g].sum(1) > 0).sum()) > 1]
         here = [g for g in groups if g not in spread and bool((counts_of[g][self._exchange.rank] > 0).any())]
         self.counters.debug_cross_rank_groups += len(spread)
-        widest = max(traced.project_in.k + traced.project_out.k for traced in self.modules)
         for chosen, exchange in ((spread, self._exchange), (here, Alone())):
             for bundle in bundled(chosen, self.modules, self.config):
                 rows = [row for group in bundle for row in group.rows]
-                blocks = blocks_of(self._batches, rows, widest, self._device, self._compute_dtype)
+                blocks = blocks_of(self._batches, rows, self.modules, self._device, self._compute_dtype)
                 tokens = torch.cat([counts_of[group] for group in bundle], dim=1)
                 yield Bundle(
                     bundle, blocks, tokens if chosen is spread else tokens.sum(0, keepdim=True), exchange

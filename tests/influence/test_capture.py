@@ -59,8 +59,7 @@ def test_captured_factors_add_up_to_the_weight_gradients(kind, tied):
 
 @pytest.mark.parametrize("arrangement", ["right", "left", "blocks", "packed"])
 def test_the_gradient_at_a_token_is_that_of_its_own_logits(problem, arrangement):
-    """dL/dlogits = -A/N (1[token] - p): fails when positions are shifted against tokens, which correlation
-    may not."""
+    """dL/dlogits = -A/N (1[token] - p), which a shifted position fails even where it correlates."""
     tracer = InfluenceTracer(problem.model, traced_config(projection="none", module_name_filter="lm_head"))
     problem.update(tracer, arrangement=arrangement)
     (captured,) = tracer._batches
@@ -146,6 +145,22 @@ def test_narrow_storage_keeps_scores_within_its_rounding(problem, dtype):
     narrow = traced_scores(problem, traced_config(factor_dtype=dtype))
     assert_same_scores(narrow, exact, rtol=tolerance)
     assert any((narrow[row] != exact[row]).any() for row in exact)
+
+
+@pytest.mark.parametrize("knobs", [{"force_gpu_compute": False}, {"profile_timing": True}])
+def test_where_factors_rest_does_not_matter(problem, knobs):
+    plain = traced_scores(problem, traced_config())
+    assert_same_scores(traced_scores(problem, traced_config(grad_offload_to_cpu=True, **knobs)), plain)
+
+
+def test_half_precision_activations_are_widened_before_they_are_summed():
+    model = nn.Sequential(nn.Linear(64, 4, bias=False)).half()
+    tracer = InfluenceTracer(model, traced_config(module_name_filter="", projection_dim_factor=16))
+    with tracer.capture(Layout(torch.tensor([0, 1]), torch.tensor([0, 0]))):
+        model(torch.full((2, 64), 30000.0).half()).float().mean().backward()
+    (captured,) = tracer._batches
+    assert captured.v["0"].dtype == torch.float32
+    assert captured.v["0"].isfinite().all()
 
 
 def test_bfloat16_model_gives_nearly_the_float64_scores():

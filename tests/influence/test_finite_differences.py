@@ -50,7 +50,7 @@ class Contrast:
         return sum(sign * lp.mean() for sign, lp in zip(signs, self.responses(), strict=True))
 
     def moved(self, steps: list[torch.Tensor], eps: float, measure) -> torch.Tensor:
-        """(measure(theta + eps steps) - measure(theta - eps steps)) / (2 eps)"""
+        """(measure(theta + eps steps) - measure(theta - eps steps)) / (2 eps)."""
         with torch.no_grad():
             sides = []
             for sign in (eps, -2 * eps):
@@ -74,8 +74,7 @@ def test_a_step_along_q_changes_log_probs_as_the_token_loss_score_says(dtype, ep
 
 
 def test_position_scores_of_a_response_add_up_to_its_token_loss_scores():
-    """Both attribute <q, gradient of the response's log-prob>: one over positions, one over tokens' own
-    losses.
+    """Both attribute <q, gradient of the response's log-prob>, over positions or over tokens' own losses.
 
     Prompt positions carry a share of that gradient but emit no response token, so the position scores lack
     it.

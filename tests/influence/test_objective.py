@@ -1,5 +1,8 @@
 """Other objectives out of the real backward where weights are proportional, out of a second one where not."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
@@ -99,6 +102,26 @@ def test_a_backward_of_another_loss_is_refused(problem):
 
     with pytest.raises(ArcherError, match="not that of the loss given to"):
         update()
+
+
+@pytest.mark.parametrize("loss", ["on_policy", "clipped"])
+def test_the_graph_dies_with_the_capture(problem, loss):
+    tracer = InfluenceTracer(problem.model, traced_config(output_function="log_prob"))
+    batch = problem.batch(problem.rows)
+
+    def update() -> list[weakref.ref]:
+        with tracer.capture(batch.layout):
+            log_probs, where = problem.log_probs(batch)
+            total = problem.loss(log_probs, batch, loss)
+            tracer.watch(total, log_probs, where)
+            total.backward()
+            return [weakref.ref(log_probs), weakref.ref(tracer._active)]
+
+    gc.disable()  # a cycle would live until the collector happens to run
+    try:
+        assert [ref() for ref in update()] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_an_advantage_of_zero_needs_the_second_backward(problem):

@@ -1,5 +1,4 @@
-"""Every combination of modes equals explicit gradients, an explicit H^-1 and a loop over (response,
-token)."""
+"""Every combination of modes equals explicit gradients, an explicit H^-1 and a loop over (r, t)."""
 
 from dataclasses import replace
 from functools import cache

@@ -52,8 +52,7 @@ def tiny_model(dtype: torch.dtype = torch.float64, **changes: object) -> Qwen2Fo
 
 @dataclass(frozen=True)
 class Batch:
-    """Model inputs of some rows, the activations' layout, and where each response token's log-prob comes
-    from."""
+    """Model inputs of some rows and the layout of the activations they give."""
 
     rows: list[int]
     inputs: dict[str, Tensor]
@@ -127,8 +126,7 @@ class Problem:
         return values, Layout.responses(batch.rows, lengths, max(lengths))
 
     def loss(self, log_probs: Tensor, batch: Batch, kind: str = "on_policy") -> Tensor:
-        """Token mean over the whole update of -A * ratio; `clipped` has other old log-probs, clipping and a
-        KL term."""
+        """Token mean over the update of -A * ratio; `clipped` is off-policy, with clipping and a KL term."""
         advantages = self.advantages[batch.rows][:, None]
         if kind == "on_policy":
             objective = advantages * (log_probs - log_probs.detach()).exp()
