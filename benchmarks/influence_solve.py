@@ -69,7 +69,7 @@ def kernel_route(
     scorer = Scorer(
         modules, InfluenceConfig(solver="dual"), counters, Stopwatch(counters, device, False), device, dtype
     )
-    blocks = blocks_of([batch], list(group.rows), k_in + k_out, device, dtype)
+    blocks = blocks_of([batch], list(group.rows), modules, device, dtype)
     counts = torch.tensor([[batch.lengths[row] for row in group.rows]])
     scores = scorer.scores(Bundle([group], blocks, counts, Alone()))
     total = torch.empty(len(batch.row), device=device, dtype=dtype)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
+from archer.errors import ArcherError
 from archer.influence.config import InfluenceConfig
-from archer.influence.distributed import Exchange
-from archer.influence.factors import Block
+from archer.influence.distributed import Alone, Exchange
+from archer.influence.factors import Block, MicroBatch, blocks_of
 from archer.influence.groups import Group
 from archer.influence.modules import TracedModule
 from archer.influence.solve import use_dual
@@ -39,9 +42,14 @@ class Bundle:
         return len(self.groups[0].rows)
 
     @property
+    def crosses_ranks(self) -> bool:
+        """Whether several ranks hold tokens of these groups."""
+        return len(self.counts) > 1
+
+    @property
     def rows(self) -> list[int]:
         """The response row of every member."""
-        return [row for group in self.groups for row in group.rows]
+        return rows_of(self.groups)
 
 
 def bundled(groups: list[Group], modules: list[TracedModule], config: InfluenceConfig) -> list[list[Group]]:
@@ -61,3 +69,60 @@ def bundled(groups: list[Group], modules: list[TracedModule], config: InfluenceC
         else:
             bundles.append([group])
     return bundles
+
+
+def make_bundles(
+    groups: list[Group],
+    batches: list[MicroBatch],
+    modules: list[TracedModule],
+    config: InfluenceConfig,
+    exchange: Exchange,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Iterator[Bundle]:
+    """The groups spread over ranks, in the order all ranks share, then those that lie here alone."""
+    problem = next(filter(None, (mixed_weights(group, batches) for group in groups)), None)
+    exchange.agree(groups, problem)
+    counts = token_counts(rows_of(groups), batches, exchange)
+    counts_of = dict(zip(groups, counts.split([len(g.rows) for g in groups], dim=1), strict=True))
+    spread = [g for g in groups if int((counts_of[g].sum(1) > 0).sum()) > 1]
+    here = [g for g in groups if g not in spread and bool((counts_of[g][exchange.rank] > 0).any())]
+    for together in bundled(spread, modules, config):
+        tokens = torch.cat([counts_of[group] for group in together], dim=1)
+        yield Bundle(
+            together, blocks_of(batches, rows_of(together), modules, device, dtype), tokens, exchange
+        )
+    for together in bundled(here, modules, config):
+        tokens = torch.cat([counts_of[group] for group in together], dim=1).sum(0, keepdim=True)
+        yield Bundle(together, blocks_of(batches, rows_of(together), modules, device, dtype), tokens, Alone())
+
+
+def rows_of(groups: list[Group]) -> list[int]:
+    """The response rows of several groups, one group after the other."""
+    return [row for group in groups for row in group.rows]
+
+
+def mixed_weights(group: Group, batches: list[MicroBatch]) -> str | None:
+    """What is wrong when a group was captured under more than one set of weights."""
+    versions = {batch.version for batch in batches if not batch.lengths.keys().isdisjoint(group.rows)}
+    if len(versions) < 2:
+        return None
+    return (
+        f"group {group.uid} was captured under {len(versions)} different sets of weights, whose gradients do "
+        "not belong in one H: keep a group inside one mini-batch, or capture all of it before the optimizer "
+        "steps"
+    )
+
+
+def token_counts(rows: list[int], batches: list[MicroBatch], exchange: Exchange) -> Tensor:
+    """Traced tokens of each row on each rank, int64 [ranks, rows]; an error when a row has none anywhere."""
+    tokens = {row: len(where) for batch in batches for row, where in batch.positions.items()}
+    mine = torch.tensor([tokens.get(row, 0) for row in rows], dtype=torch.int64)
+    counts = exchange.gather_counts(mine)
+    absent = [row for row, total in zip(rows, counts.sum(0).tolist(), strict=True) if total == 0]
+    if absent:
+        raise ArcherError(
+            f"response rows {absent[:8]} of the groups were not captured (on any rank of the tracer's "
+            "process_group): each selected row has to appear in the layout of some capture"
+        )
+    return counts

@@ -22,13 +22,13 @@ import torch
 from torch import Tensor, nn
 
 from archer.errors import ArcherError
-from archer.influence.bundle import Bundle, bundled
+from archer.influence.bundle import Bundle, make_bundles
 from archer.influence.capture import STORAGE, Capture
 from archer.influence.config import InfluenceConfig
 from archer.influence.counters import Counters, Stopwatch
 from archer.influence.describe import describe
 from archer.influence.distributed import Alone, Exchange, Ranks
-from archer.influence.factors import Block, MicroBatch, blocks_of
+from archer.influence.factors import Block, MicroBatch
 from archer.influence.groups import Group, Selection, comparison_groups, select_groups
 from archer.influence.layout import Layout
 from archer.influence.modules import TracedModule, traced_modules
@@ -148,12 +148,14 @@ class InfluenceTracer:
             return {}
         selection = groups if isinstance(groups, Selection) else self.select(groups)
         compared = comparison_groups(selection, self.config)
+        device, compute = self._device, self._compute_dtype
+        scorer = Scorer(self.modules, self.config, self.counters, self._stopwatch, device, compute)
         try:
             emitted: dict[int, Tensor] = {}
-            scorer = Scorer(
-                self.modules, self.config, self.counters, self._stopwatch, self._device, self._compute_dtype
-            )
-            for bundle in self._bundles(compared):
+            for bundle in make_bundles(
+                compared, self._batches, self.modules, self.config, self._exchange, device, compute
+            ):
+                self.counters.debug_cross_rank_groups += len(bundle.groups) if bundle.crosses_ranks else 0
                 for block, scores in zip(bundle.blocks, scorer.scores(bundle), strict=True):
                     _emit(emitted, bundle, block, scores.to("cpu", dtype))
             self.weights_of = {
@@ -206,47 +208,6 @@ class InfluenceTracer:
                 f"response rows {again[:8]} were captured before and not scored yet; a response is captured "
                 "once, in one micro-batch of one epoch: call tracer.scores or tracer.reset first"
             )
-
-    def _bundles(self, groups: list[Group]) -> Iterator[Bundle]:
-        """The groups spread over ranks, in the order all ranks share, then those that lie here alone."""
-        problem = next(filter(None, (self._mixed_weights(group) for group in groups)), None)
-        self._exchange.agree(groups, problem)
-        counts = self._token_counts([row for group in groups for row in group.rows])
-        counts_of = dict(zip(groups, counts.split([len(g.rows) for g in groups], dim=1), strict=True))
-        spread = [g for g in groups if int((counts_of[g].sum(1) > 0).sum()) > 1]
-        here = [g for g in groups if g not in spread and bool((counts_of[g][self._exchange.rank] > 0).any())]
-        self.counters.debug_cross_rank_groups += len(spread)
-        for chosen, exchange in ((spread, self._exchange), (here, Alone())):
-            for bundle in bundled(chosen, self.modules, self.config):
-                rows = [row for group in bundle for row in group.rows]
-                blocks = blocks_of(self._batches, rows, self.modules, self._device, self._compute_dtype)
-                tokens = torch.cat([counts_of[group] for group in bundle], dim=1)
-                yield Bundle(
-                    bundle, blocks, tokens if chosen is spread else tokens.sum(0, keepdim=True), exchange
-                )
-
-    def _token_counts(self, rows: list[int]) -> Tensor:
-        """Traced tokens of each row on each rank, [ranks, rows]; an error when a row has none anywhere."""
-        tokens = {row: len(where) for batch in self._batches for row, where in batch.positions.items()}
-        mine = torch.tensor([tokens.get(row, 0) for row in rows], dtype=torch.int64)
-        counts = self._exchange.gather_counts(mine)
-        absent = [row for row, total in zip(rows, counts.sum(0).tolist(), strict=True) if total == 0]
-        if absent:
-            raise ArcherError(
-                f"response rows {absent[:8]} of the groups were not captured (on any rank of the tracer's "
-                "process_group): each selected row has to appear in the layout of some capture"
-            )
-        return counts
-
-    def _mixed_weights(self, group: Group) -> str | None:
-        versions = {batch.version for batch in self._batches if not set(group.rows).isdisjoint(batch.lengths)}
-        if len(versions) < 2:
-            return None
-        return (
-            f"group {group.uid} was captured under {len(versions)} different sets of weights, whose "
-            "gradients do not belong in one H: keep a group inside one mini-batch, or capture all of it "
-            "before the optimizer steps"
-        )
 
     def _weight_version(self) -> int:
         return sum(traced.module.get_parameter("weight")._version for traced in self.modules)
