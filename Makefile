@@ -5,6 +5,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 VIEW   ?= 1
+JOBS   ?= $(shell nproc)
 STAMP  := $(VENV)/.installed
 
 .PHONY: help setup demo test format lint types unit clean
@@ -45,7 +46,7 @@ types: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 unit: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .

@@ -23,6 +23,13 @@ POSITIVE = (
     "reward.timeout_s",
     "trainer.total_epochs",
 )
+OPTIONAL_POSITIVE = (
+    "data.gen_batch_size",
+    "data.val_batch_size",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
+    "actor_rollout_ref.actor.loss_scale_factor",
+    "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu",
+)
 NOT_NEGATIVE = (
     "actor_rollout_ref.actor.optim.lr",
     "actor_rollout_ref.actor.optim.weight_decay",
@@ -55,6 +62,8 @@ def value_of(config: TrainConfig, key: str) -> object:
 def _ranges(config: TrainConfig) -> Iterator[str]:
     for key, _, _ in leaves(TrainConfig):
         value = value_of(config, key)
+        if key in OPTIONAL_POSITIVE and value is not None and not value > 0:  # type: ignore[operator]
+            yield f"{key}={value}: must be greater than 0, or left out"
         if key in POSITIVE and not value > 0:  # type: ignore[operator]
             yield f"{key}={value}: must be greater than 0"
         if key in AT_LEAST_ONE and not value >= 1:  # type: ignore[operator]

@@ -99,6 +99,18 @@ def test_lengths_beyond_the_models_positions(refusal):
     assert "positions" in refusal("data.max_response_length=100000")
 
 
+def test_a_tokenizer_that_is_not_the_models(refusal, tmp_path):
+    tokenizer = tmp_path / "tokenizer"
+    shutil.copytree(tiny_reasoner_path(), tokenizer)
+    table = json.loads((tokenizer / "tokenizer.json").read_text())
+    table["added_tokens"].append({**table["added_tokens"][0], "id": 5000, "content": "<|far|>"})
+    (tokenizer / "tokenizer.json").write_text(json.dumps(table))
+    template = (tokenizer / "chat_template.jinja").read_text()
+    (tokenizer / "chat_template.jinja").write_text(template.replace("<|user|>", "<|far|>"))
+    text = refusal(f"actor_rollout_ref.model.tokenizer_path={tokenizer}")
+    assert "the tokenizer is not the model's" in text
+
+
 def test_gae_says_that_it_needs_the_verl_engine(refusal):
     assert "engine=verl" in refusal("algorithm.adv_estimator=gae")
 

@@ -81,7 +81,10 @@ def test_defaults_are_those_of_the_dataclasses():
 
 
 def test_interpolations_are_resolved():
-    assert compose(["trainer.experiment_name=seed${data.seed}", "data.seed=9"]).trainer.experiment_name == "seed9"
+    assert (
+        compose(["trainer.experiment_name=seed${data.seed}", "data.seed=9"]).trainer.experiment_name
+        == "seed9"
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,6 +108,7 @@ def test_interpolations_are_resolved():
         ("actor_rollout_ref.rollout.top_p=0", "must be in (0, 1]"),
         ("actor_rollout_ref.rollout.top_k=0", "must be -1 (all tokens) or at least 1"),
         ("actor_rollout_ref.rollout.temperature=0", "must be greater than 0"),
+        ("data.val_batch_size=-1", "must be greater than 0, or left out"),
         ("data.train_batch_size=0", "must be greater than 0"),
         ("actor_rollout_ref.actor.ppo_mini_batch_size=99", "is more than data.train_batch_size=16"),
         ("trainer.n_gpus_per_node=8", "engine=verl uses many"),

@@ -1,10 +1,11 @@
 """Everything a training run is made of, put together from its configuration."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from archer.config.root import TrainConfig
-from archer.data.prompts import PromptDataset, load_prompts
+from archer.data.prompts import Prompt, PromptDataset, load_prompts
 from archer.data.sampler import PromptSampler
 from archer.engines.local.checkpoint import Checkpoint
 from archer.engines.local.collect import Collector
@@ -61,6 +62,7 @@ def build(config: TrainConfig, start: Checkpoint | None) -> Parts:
         config.engine.compile_decoding,
     )
     _check_context(model, config)
+    _check_vocabulary(model, (*train, *(val or ())))
     overlong = config.reward.reward_kwargs.overlong_buffer_cfg
     judge = Judge(scorer, tokenizer, overlong, config.data.max_response_length)
     sampler = PromptSampler(len(train), config.data.train_batch_size, config.data.shuffle, config.data.seed)
@@ -110,6 +112,17 @@ def _reward_config(config: TrainConfig) -> RewardConfig:
         custom_name=reward.custom_reward_function.name,
         kwargs=reward.custom_kwargs,
     )
+
+
+def _check_vocabulary(model: Any, prompts: Sequence[Prompt]) -> None:
+    """Refuse prompts with tokens that the model has no embedding for: a tokenizer that is not the model's."""
+    known = model.get_input_embeddings().weight.shape[0]
+    for prompt in prompts:
+        if max(prompt.token_ids) >= known:
+            raise ArcherError(
+                f"Prompt {prompt.index} has token {max(prompt.token_ids)}, but the model has {known} "
+                "embeddings: the tokenizer is not the model's. Check actor_rollout_ref.model.tokenizer_path."
+            )
 
 
 def _check_context(model: Any, config: TrainConfig) -> None:

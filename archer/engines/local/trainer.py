@@ -79,7 +79,9 @@ class Trainer:
         with timings("step"):
             with timings("gen"):
                 collected = self.parts.collector.collect(self.step)
-            metrics = self._learn(collected, timings) if len(collected.judged.responses) else {}
+            metrics = (
+                self._learn(collected, timings) if len(collected.judged.responses) else _nothing(collected)
+            )
             self.parts.sampling_weights.refresh()
         metrics |= timings.metrics() | self._performance(collected, timings)
         return StepReport(metrics, collected.warning)
@@ -188,3 +190,9 @@ class Trainer:
             "perf/throughput": collected.sampled_tokens / seconds,
             "perf/max_memory_allocated_gb": self.parts.compute.peak_memory_gb(),
         }
+
+
+def _nothing(collected: Collected) -> dict[str, float]:
+    """Metrics of a step for which dynamic sampling found no group to learn from."""
+    empty = torch.zeros(0, 0)
+    return data_metrics(collected, empty, empty)
