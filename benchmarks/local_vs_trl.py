@@ -12,6 +12,10 @@ The sides take turns, each run in a process of its own, so that what else the ma
 first steps of a run warm up and are not counted. The peak is the largest resident memory of the process;
 `above loaded` is what of it came after model and libraries were in memory. Linux only (/proc).
 
+Both generate all responses of a step at once. TRL trains on them in one pass, or in passes of `--trl-rows`
+responses, which trades memory for time; Archer divides them by `ppo_max_token_len_per_gpu`, as the recipe
+sets it.
+
 TRL gets an environment of its own, `.venv-trl`, made when it is missing, with the versions of
 constraints.txt. Run this with the interpreter Archer is installed in.
 """
@@ -33,7 +37,9 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parent.parent
 TRL = "trl==1.16.0"
 TRL_VENV = ROOT / ".venv-trl"
-EDGE_STEPS = 3  # over which the reward at the start and at the end is averaged
+LAST_STEPS = (
+    3  # over which the reward at the end is averaged; the first step is that of the untrained weights
+)
 
 
 def trl_python(console: Console) -> Path:
@@ -88,8 +94,8 @@ def compare(runs: dict[str, list[Figures]], warm_up: int, title: str) -> Table:
     row("  above loaded", " MiB", memory("trl", True), memory("archer", True), 0)
     row("response length", "", counted("trl", "lengths"), counted("archer", "lengths"), 1)
     for name, part in (
-        ("reward at the start", slice(EDGE_STEPS)),
-        ("reward at the end", slice(-EDGE_STEPS, None)),
+        ("reward, first step", slice(1)),
+        ("reward, last steps", slice(-LAST_STEPS, None)),
     ):
         means = [mean(mean(run.rewards[part]) for run in runs[side]) for side in ("trl", "archer")]
         table.add_row(name, *(f"{value:.2f}" for value in means), "")
@@ -107,7 +113,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="CPU threads")
     parser.add_argument("--prompts", type=int, default=16, help="prompts per step")
     parser.add_argument("--responses", type=int, default=8, help="responses per prompt")
+    parser.add_argument("--trl-rows", type=int, help="responses per backward pass of TRL; default: all")
     args = parser.parse_args()
+    responses = args.prompts * args.responses
+    if args.trl_rows and responses % args.trl_rows:
+        parser.error(f"--trl-rows must divide the {responses} responses of a step")
     if args.steps <= args.warm_up:
         parser.error("--steps must be more than --warm-up")
     console = Console(width=100)
@@ -120,6 +130,7 @@ def main() -> None:
         temperature=1.0,
         learning_rate=4e-4,
         threads=args.threads,
+        trl_rows=args.trl_rows or responses,
         seed=0,
     )
     runs: dict[str, list[Figures]] = {side: [] for side in SIDES}

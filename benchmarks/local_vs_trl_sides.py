@@ -32,6 +32,7 @@ class Workload:
     temperature: float
     learning_rate: float
     threads: int
+    trl_rows: int  # responses per backward pass of TRL; a divisor of prompts * responses
     seed: int  # of the sampling; the prompts and their order are always the same
 
 
@@ -143,7 +144,7 @@ def archer_overrides(work: Workload) -> list[str]:
 
 
 def train_with_trl(work: Workload) -> Figures:
-    """Run the steps of `GRPOTrainer`: one generation and one optimizer step per batch, nothing split.
+    """Run the steps of `GRPOTrainer`: one generation and one optimizer step per batch.
 
     `loss_type="dapo"` divides by the response tokens of the whole batch, which is Archer's token-mean;
     `beta=0` needs no reference model. On this purely on-policy schedule TRL, like Archer, computes
@@ -158,6 +159,7 @@ def train_with_trl(work: Workload) -> Figures:
     from archer.rewards import RewardConfig, RewardRequest, RewardScorer
 
     torch.set_num_threads(work.threads)
+    passes = work.prompts * work.responses // work.trl_rows
     scorer = RewardScorer(RewardConfig())
     clock = Clock()
     rewards: list[float] = []
@@ -199,9 +201,9 @@ def train_with_trl(work: Workload) -> Figures:
             args=GRPOConfig(
                 output_dir=output,
                 max_steps=work.steps,
-                per_device_train_batch_size=work.prompts * work.responses,
-                gradient_accumulation_steps=1,
-                steps_per_generation=1,
+                per_device_train_batch_size=work.trl_rows,
+                gradient_accumulation_steps=passes,
+                steps_per_generation=passes,
                 num_iterations=1,
                 num_generations=work.responses,
                 max_completion_length=work.max_response_length,
