@@ -12,7 +12,8 @@ INTRODUCTION = """# Configuration
 Settings have verl's names. Set them on the command line, `archer train key=value ...`, in Hydra's grammar, or
 in a recipe: a YAML file with the same tree, `recipe/NAME.yaml` in a folder given by `--config-dir`, chosen
 with `recipe=NAME`. The order is: defaults, recipe, command line. `archer train --print-config` shows the
-result. A key that does not exist, or a value that is not allowed, ends the command with a message that names it.
+result. A key that does not exist, or a value that is not allowed, ends the command with a message that
+names it.
 
 Written by `python -m archer.config.reference` from `archer/config/`; do not edit by hand.
 """
