@@ -120,7 +120,7 @@ class Run:
             try:
                 if reader.vocab is not None:
                     return reader.vocab, None
-            except DamagedFileError as error:
+            except ArcherError as error:  # damaged, or a link that leads out of the folder
                 note = str(error)
         if self._model_path is not None:
             return vocab_of_model(self._model_path), None

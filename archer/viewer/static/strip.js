@@ -1,6 +1,6 @@
 // All responses of a group as rows of one heat strip. A pixel shows the most extreme of the tokens it covers.
 
-import { sizeCanvas } from "./dom.js";
+import { cssColour, sizeCanvas } from "./dom.js";
 import { pixel, specialColours } from "./colour.js";
 
 const BEYOND = 0;
@@ -119,7 +119,11 @@ export class Strip {
     this.buffer.getContext("2d").putImageData(image, 0, 0);
     context.imageSmoothingEnabled = false;
     const gap = height > 14 ? 4 : 1;
+    context.fillStyle = cssColour("--rule");
     for (let row = 0; row < rows; row += 1) {
+      // A hairline under each response: a zero has the colour of the page, the end of a response must still show.
+      const end = (Math.min(responses[row].span, this.longest) / this.longest) * columns;
+      if (height > 14) context.fillRect(0, (row + 1) * height - gap / 2, end, 1);
       context.drawImage(this.buffer, 0, 2 * row, columns, 2, 0, row * height + gap / 2, columns, height - gap);
     }
   }

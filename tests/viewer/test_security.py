@@ -1,0 +1,158 @@
+"""Who gets in: hosts, tokens, cookies, and what the answers' headers allow."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+from starlette.testclient import TestClient
+
+from archer.errors import ArcherError
+from archer.viewer.app import app_maker
+from archer.viewer.runs import Library
+from archer.viewer.security import Access, is_loopback
+
+TOKEN = "a-token-of-some-length"
+ROUTES = ["/", "/static/main.js", "/api/runs", "/api/runs/0/timeline", "/api/runs/0/steps/1", "/nothing"]
+
+
+@pytest.fixture
+def client(run_folder: Path) -> Callable[..., TestClient]:
+    def make(access: Access, base: str) -> TestClient:
+        return TestClient(app_maker(Library.open([run_folder]))(access), base_url=base)
+
+    return make
+
+
+def test_the_loopback_address_needs_no_token(client: Callable[..., TestClient]) -> None:
+    access = Access.of("127.0.0.1", 7862)
+    assert access.token is None
+    for name in ("127.0.0.1", "localhost"):
+        assert client(access, f"http://{name}:7862").get("/api/runs").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:7862", "127.0.0.1.evil.example:7862", "127.0.0.1:9999", "127.0.0.1", ""],
+)
+def test_another_host_name_on_loopback_is_turned_away(client: Callable[..., TestClient], host: str) -> None:
+    connection = client(Access.of("127.0.0.1", 7862), "http://127.0.0.1:7862")
+    for route in ROUTES:
+        answer = connection.get(route, headers={"Host": host})
+        assert answer.status_code == 421
+        assert "own address" in answer.text
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_any_other_address_needs_the_token_on_every_route(
+    client: Callable[..., TestClient], route: str
+) -> None:
+    access = Access.of("0.0.0.0", 7862, TOKEN)
+    connection = client(access, "http://machine.example:7862")
+    assert connection.get(route).status_code == 401
+    assert connection.get(f"{route}?token=wrong-token-of-length").status_code == 401
+    assert connection.get(route, cookies={access.cookie: "wrong"}).status_code == 401
+    assert connection.get(route, cookies={access.cookie: TOKEN}).status_code != 401
+
+
+def test_the_token_moves_from_the_address_into_a_cookie(client: Callable[..., TestClient]) -> None:
+    access = Access.of("0.0.0.0", 7862, TOKEN)
+    connection = client(access, "http://machine.example:7862")
+    answer = connection.get(f"/?token={TOKEN}&x=1", follow_redirects=False)
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/?x=1"
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
+    assert connection.get("/api/runs").status_code == 200
+
+
+def test_the_redirect_stays_on_this_host(client: Callable[..., TestClient]) -> None:
+    connection = client(Access.of("0.0.0.0", 7862, TOKEN), "http://machine.example:7862")
+    answer = connection.get(
+        f"http://machine.example:7862//evil.example/?token={TOKEN}", follow_redirects=False
+    )
+    assert answer.headers["location"] == "/evil.example/"
+
+
+@given(st.text(max_size=60))
+def test_no_text_but_the_token_matches_it(given_text: str) -> None:
+    from archer.viewer.security import Guard
+
+    guard = Guard(None, Access.of("0.0.0.0", 7862, TOKEN))
+    assert guard._matches(given_text) == (given_text == TOKEN)
+
+
+def test_a_token_is_made_where_one_is_needed_and_none_is_given() -> None:
+    first, second = Access.of("0.0.0.0", 7862), Access.of("0.0.0.0", 7862)
+    assert first.token and second.token and first.token != second.token
+    assert len(first.token) >= 32
+    assert first.url().startswith("http://0.0.0.0:7862/?token=")
+
+
+def test_short_tokens_and_absurd_ports_are_refused() -> None:
+    with pytest.raises(ArcherError, match="at least 16"):
+        Access.of("0.0.0.0", 7862, "short")
+    with pytest.raises(ArcherError, match="0 to 65535"):
+        Access.of("127.0.0.1", 70000)
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.9.1", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("10.0.0.1", False),
+        ("example.org", False),
+    ],
+)
+def test_loopback_addresses_are_known(host: str, local: bool) -> None:
+    assert is_loopback(host) is local
+
+
+def test_every_answer_carries_the_strict_policy(client: Callable[..., TestClient]) -> None:
+    connection = client(Access.of("127.0.0.1", 7862), "http://127.0.0.1:7862")
+    for route in ROUTES:
+        headers = connection.get(route).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cross-origin-resource-policy"] == "same-origin"
+
+
+def test_only_a_notebook_may_frame_the_viewer() -> None:
+    policy = Access.of("127.0.0.1", 0, embeddable=True).headers()["Content-Security-Policy"]
+    assert "frame-ancestors 'self' http://localhost:* http://127.0.0.1:*" in policy
+
+
+def test_no_client_module_makes_markup_from_strings() -> None:
+    from archer.viewer.assets import client_assets
+
+    for name, asset in client_assets().items():
+        if name.endswith(".js"):
+            for word in (
+                b"innerHTML",
+                b"outerHTML",
+                b"insertAdjacentHTML",
+                b"document.write",
+                b"eval(",
+                b"Function(",
+            ):
+                assert word not in asset.content, f"{name} uses {word.decode()}"
+        if name.endswith((".js", ".html", ".css")):
+            assert b"http://" not in asset.content and b"https://" not in asset.content, name
+
+
+def test_client_modules_stay_small() -> None:
+    from archer.viewer.assets import client_assets
+
+    for name, asset in client_assets().items():
+        if name.endswith(".js"):
+            assert asset.content.count(b"\n") < 270, name
