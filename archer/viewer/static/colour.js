@@ -22,8 +22,15 @@ function mix(stops, share) {
   return stops[low].map((value, index) => Math.round(value + (stops[low + 1][index] - value) * weight));
 }
 
-function luminance([red, green, blue]) {
-  return 0.299 * red + 0.587 * green + 0.114 * blue;
+// Where dark and light ink have the same contrast, as WCAG computes it.
+const INK_LIMIT = 0.185;
+
+function luminance(colour) {
+  const [red, green, blue] = colour.map((value) => {
+    const share = value / 255;
+    return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 }
 
 // Maps a value to one of STEPS + 1 colours; `lightInk[i]` says whether text on colour i is light.
@@ -48,7 +55,7 @@ export class Scale {
       this.rgb.push(colour);
       this.css.push(`rgb(${colour.join(",")})`);
       this.pixels[index] = pixel(colour);
-      this.lightInk[index] = luminance(colour) < 128 ? 1 : 0;
+      this.lightInk[index] = luminance(colour) < INK_LIMIT ? 1 : 0;
     }
   }
 
