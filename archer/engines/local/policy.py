@@ -26,6 +26,17 @@ class TokenStats:
     log_probs: Tensor  # [n, L], zero outside the mask
     entropy: Tensor  # [n, L], zero outside the mask
 
+    @classmethod
+    def zeros(cls, shape: torch.Size) -> "TokenStats":
+        """Return a place to gather those of a whole step, [N, L] on the CPU."""
+        return cls(torch.zeros(shape), torch.zeros(shape))
+
+    def put(self, batch: MicroBatch, stats: "TokenStats") -> None:
+        """Fill in the rows of a micro-batch."""
+        width = batch.mask.shape[1]
+        self.log_probs[batch.rows, :width] = stats.log_probs.detach().float().cpu()
+        self.entropy[batch.rows, :width] = stats.entropy.detach().float().cpu()
+
 
 class Policy:
     """A causal language model seen as a distribution over response tokens at a sampling temperature."""

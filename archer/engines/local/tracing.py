@@ -32,6 +32,7 @@ class InfluenceRecorder:
         self.tracer = InfluenceTracer(model, config)
         self.selection = Selection((), 0, 0, 0)
         self.influence = torch.empty(0, 0)  # [N, L], NaN where nothing was computed
+        self._rows: set[int] = set()
 
     def traces(self, module: torch.nn.Module) -> bool:
         """Whether a module is one of those traced."""
@@ -42,6 +43,10 @@ class InfluenceRecorder:
         self.influence = torch.full(judged.responses.mask.shape, torch.nan)
         self.selection = self.tracer.select(groups_of(judged) if wanted else [])
         self._rows = set(self.selection.rows)
+
+    def selects(self, row: int) -> bool:
+        """Whether a row of the step is traced."""
+        return row in self._rows
 
     @contextmanager
     def capture(self, batch: MicroBatch) -> Iterator[None]:

@@ -170,13 +170,10 @@ class Trainer:
         """Log-probs and entropies of all responses, [N, L] on the CPU."""
         options = self.config.actor_rollout_ref
         budget = options.rollout.log_prob_max_token_len_per_gpu or options.actor.ppo_max_token_len_per_gpu
-        shape = responses.mask.shape
-        result = TokenStats(torch.zeros(shape), torch.zeros(shape))
+        result = TokenStats.zeros(responses.mask.shape)
         for rows in split_by_tokens(total_lengths(responses), range(len(responses)), budget):
             batch = micro_batch(responses, rows, policy.compute.device)
-            stats = policy.token_stats(batch)
-            result.log_probs[batch.rows, : batch.mask.shape[1]] = stats.log_probs.float().cpu()
-            result.entropy[batch.rows, : batch.mask.shape[1]] = stats.entropy.float().cpu()
+            result.put(batch, policy.token_stats(batch))
         return result
 
     def _performance(self, collected: Collected, timings: Timings) -> dict[str, float]:

@@ -68,8 +68,7 @@ class Updater:
         """
         self.recorder.begin(experience.judged, traced)
         sums = TokenSums()
-        shape = experience.responses.mask.shape
-        seen = TokenStats(torch.zeros(shape), torch.zeros(shape))
+        seen = TokenStats.zeros(experience.responses.mask.shape)
         losses: list[dict[str, float]] = []
         norms: list[float] = []
         skipped = 0
@@ -99,7 +98,19 @@ class Updater:
         totals = LossTotals.of(experience.responses.mask[rows])
         self.optimizer.zero_grad(set_to_none=True)
         terms: dict[str, float] = {}
-        for chunk in micro_batches(experience.responses, rows, self.config):
+        idle = self._idle_rows(experience, rows)
+        active = [row for row in rows if row not in idle]
+        if not active:  # a gradient of zero, which the optimizer's momentum still answers
+            for parameter in self._parameters():
+                parameter.grad = torch.zeros_like(parameter)
+        with torch.no_grad():
+            for chunk in micro_batches(experience.responses, sorted(idle), self.config):
+                batch = micro_batch(experience.responses, chunk, self.policy.compute.device)
+                stats = self.policy.token_stats(batch)
+                self._micro_loss(experience, batch, stats, totals, sums, terms)
+                if seen is not None:
+                    seen.put(batch, stats)
+        for chunk in micro_batches(experience.responses, active, self.config):
             batch = micro_batch(experience.responses, chunk, self.policy.compute.device)
             with self.recorder.capture(batch) if seen is not None else nullcontext():
                 stats = self.policy.token_stats(batch, entropy_grad=self.config.entropy_coeff != 0)
@@ -110,9 +121,26 @@ class Updater:
                     self.recorder.watch(loss, stats.log_probs, batch, advantages, rewards)
                 loss.backward()
             if seen is not None:
-                _record(seen.log_probs, batch, stats.log_probs)
-                _record(seen.entropy, batch, stats.entropy)
+                seen.put(batch, stats)
         return terms
+
+    def _idle_rows(self, experience: Experience, rows: list[int]) -> set[int]:
+        """Return the rows whose gradient is exactly zero, so that no backward is spent on them.
+
+        Without a KL or entropy term the loss of a token is its advantage times a weight; groups that are all
+        right or all wrong have advantage 0 throughout. A row whose influence is traced needs its backward.
+        """
+        if self.config.use_kl_loss or self.config.entropy_coeff != 0:
+            return set()
+        moves = (experience.advantages[rows] != 0).any(-1).tolist()
+        return {
+            row
+            for row, moved in zip(rows, moves, strict=True)
+            if not moved and not self.recorder.selects(row)
+        }
+
+    def _parameters(self) -> list[Tensor]:
+        return [p for group in self.optimizer.param_groups for p in group["params"]]
 
     def _micro_loss(
         self,
@@ -151,8 +179,7 @@ class Updater:
 
     def _apply(self) -> float:
         """Clip, step and return the gradient norm. A norm that is not finite leaves the weights alone."""
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.config.grad_clip))
+        norm = float(torch.nn.utils.clip_grad_norm_(self._parameters(), self.config.grad_clip))
         if not self.skip_optimizer_step and torch.isfinite(torch.tensor(norm)):
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -191,10 +218,6 @@ def total_lengths(responses: Responses) -> list[int]:
 def _take(values: Tensor, batch: MicroBatch) -> Tensor:
     """Return the micro-batch's rows of an [N, L] tensor, cut to its longest response."""
     return values[batch.rows, : batch.mask.shape[1]].to(batch.mask.device)
-
-
-def _record(target: Tensor, batch: MicroBatch, values: Tensor) -> None:
-    target[batch.rows, : values.shape[1]] = values.detach().float().cpu()
 
 
 def _or(value: float | None, default: float) -> float:

@@ -324,6 +324,44 @@ def test_advantages_of_zero_give_no_gradient(qwen2, oracle, experience, run_upda
     assert all((g == 0).all() for g in gradients) and result.metrics["actor/grad_norm"] == 0.0
 
 
+@pytest.mark.parametrize("off_policy", [False, True])
+def test_rows_without_an_advantage_cost_no_backward_and_change_nothing(
+    qwen2, oracle, experience, run_update, monkeypatch, off_policy
+):
+    model = qwen2()
+    given = experience(model, oracle, off_policy)
+    given.advantages[3:9] = 0  # two groups without a contrast
+    backward_rows = []
+    original = Policy.token_stats
+
+    def watched(self, batch, entropy_grad=False):
+        if torch.is_grad_enabled():
+            backward_rows.extend(batch.rows.tolist())
+        return original(self, batch, entropy_grad)
+
+    monkeypatch.setattr(Policy, "token_stats", watched)
+    spared, spared_gradients = run_update(model, given, WHOLE)
+    assert sorted(backward_rows) == [0, 1, 2, 9, 10, 11]
+    monkeypatch.setattr(Updater, "_idle_rows", lambda *_: set())
+    full, full_gradients = run_update(model, given, WHOLE)
+    for ours, theirs in zip(spared_gradients[0], full_gradients[0], strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-7)
+    assert spared.metrics == pytest.approx(full.metrics, rel=1e-4, abs=1e-7)
+    torch.testing.assert_close(spared.entropy, full.entropy)
+    torch.testing.assert_close(spared.log_probs, full.log_probs)
+
+
+@pytest.mark.parametrize("change", [{"use_kl_loss": True}, {"entropy_coeff": 0.1}])
+def test_rows_without_an_advantage_still_learn_from_other_loss_terms(
+    qwen2, oracle, experience, run_update, change
+):
+    model = qwen2()
+    given = experience(model, oracle, off_policy=False)
+    given.advantages.zero_()
+    _, gradients = run_update(model, given, replace(WHOLE, **change))
+    assert any(gradient.abs().max() > 0 for gradient in gradients[0])
+
+
 def test_mini_batches_are_whole_groups_in_order():
     groups = torch.tensor([7, 7, 3, 3, 3, 9, 9, 5])
     batches = list(mini_batches(groups, ActorConfig(ppo_mini_batch_size=3), epoch=0, step=1))
