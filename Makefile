@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 	  { echo "No virtual environment could be made. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	@echo "Installing Archer and its pinned dependencies into $(VENV) ..."
-	@$(PIP) install --quiet -c constraints.txt -e .
+	@$(PIP) install --quiet -c constraints.txt -e ".[viewer]"
 	@touch $@
 
 $(VENV)/.installed-dev: $(STAMP)
@@ -34,7 +34,9 @@ $(VENV)/.installed-dev: $(STAMP)
 	@touch $@
 
 demo: setup
-	@$(BIN)/archer train trainer.experiment_name=demo-$$(date +%Y%m%d-%H%M%S)
+	@name=demo-$$(date +%Y%m%d-%H%M%S); \
+	$(BIN)/archer train trainer.experiment_name=$$name || exit $$?; \
+	test "$(VIEW)" = 0 || $(BIN)/archer view output/archer/$$name
 
 test: $(VENV)/.installed-dev lint types unit
 

@@ -8,6 +8,8 @@ from rich.console import Console
 from archer.engines import command as train_command
 from archer.errors import ArcherError
 from archer.trace.commands import app as trace_app
+from archer.verify.command import verify
+from archer.viewer.commands import export, view
 
 app = typer.Typer(
     name="archer",
@@ -17,7 +19,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("train", cls=train_command.TrainCommand)(train_command.train)
+app.command()(view)
 app.add_typer(trace_app, name="trace")
+app.command()(export)
+app.command()(verify)
 
 
 @app.command()
