@@ -328,7 +328,7 @@ def test_advantages_of_zero_give_no_gradient(qwen2, oracle, experience, run_upda
 def test_rows_without_an_advantage_cost_no_backward_and_change_nothing(
     qwen2, oracle, experience, run_update, monkeypatch, off_policy
 ):
-    model = qwen2()
+    model = qwen2(tied=True)
     given = experience(model, oracle, off_policy)
     given.advantages[3:9] = 0  # two groups without a contrast
     backward_rows = []
@@ -355,7 +355,7 @@ def test_rows_without_an_advantage_cost_no_backward_and_change_nothing(
 def test_rows_without_an_advantage_still_learn_from_other_loss_terms(
     qwen2, oracle, experience, run_update, change
 ):
-    model = qwen2()
+    model = qwen2(tied=True)
     given = experience(model, oracle, off_policy=False)
     given.advantages.zero_()
     _, gradients = run_update(model, given, replace(WHOLE, **change))
