@@ -1,7 +1,7 @@
 """Synthetic traces for the viewer's benchmark and screenshots: large, but with text and values one can read.
 
-The text imitates written-out mathematics: sentences of common words, formulas, line breaks, some characters of
-several bytes that are split over tokens. Entropy is low inside words and numbers and high where a sentence
+The text imitates written-out mathematics: sentences of common words, formulas, line breaks, some characters
+of several bytes that are split over tokens. Entropy is low inside words and numbers and high where a sentence
 turns; influence is heavy-tailed, with its sign leaning to the response's verdict.
 """
 
@@ -13,12 +13,13 @@ from archer.trace.schema import TraceStep
 from archer.trace.vocab import Vocab
 from archer.trace.writer import TraceWriter
 
-WORDS = (
-    "the of and to in is we that it as for this with so by can be has on at from then let find each sum "
-    "number value angle triangle circle equal least prime digit square root side point line length area "
-    "total product ratio integer solution equation because therefore wait check again maybe instead first "
-    "second third next finally hence which must there are two three four five six seven eight nine ten"
-).split()
+_TEXT = """
+the of and to in is we that it as for this with so by can be has on at from then let find each sum number
+value angle triangle circle equal least prime digit square root side point line length area total product
+ratio integer solution equation because therefore wait check again maybe instead first second third next finally
+hence which must there are two three four five six seven eight nine ten
+"""
+WORDS = _TEXT.split()
 SYMBOLS = ["=", "+", "-", "*", "/", "(", ")", "^2", ",", ".", ":", "x", "y", "n", "k", "$", "\\frac{", "}"]
 TURNS = {" wait", " maybe", " instead", " so", " because", " therefore", " let", " hence", " check"}
 BREAKS = ["\n", "\n\n", ".\n\n"]

@@ -4,8 +4,8 @@
     python scripts/make_demo_trace.py output/archer/demo --every 4
 
 Reads every chosen step of both traces and writes it anew, so that the result holds nothing but the trace: the
-model is named without the folder it lay in, and file times are not kept. The package carries the result, so it
-must stay below half a megabyte.
+model is named without the folder it lay in, and file times are not kept. The package carries the result, so
+it must stay below half a megabyte.
 """
 
 import argparse

@@ -21,6 +21,7 @@ from archer.viewer.steps import load_step
 
 _STYLESHEET = re.compile(r'\s*<link rel="stylesheet" href="static/([\w.-]+)">')
 _SCRIPT = re.compile(r'\s*<script type="module" src="static/([\w.-]+)"></script>')
+_PRELOAD = re.compile(r'\s*<link rel="modulepreload"[^>]*>')
 _ICON = re.compile(r'\s*<link rel="icon"[^>]*>')
 
 
@@ -69,7 +70,8 @@ def _page(files: dict[str, bytes], title: str) -> str:
         f'<script type="application/x-archer" id="data-{name}">{_encoded(content)}</script>'
         for name, content in files.items()
     )
-    page = _SCRIPT.sub("", _ICON.sub("", _STYLESHEET.sub("", page)))
+    for served_only in (_STYLESHEET, _ICON, _PRELOAD, _SCRIPT):
+        page = served_only.sub("", page)
     meta = f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">'
     page = page.replace("<head>", f"<head>\n{meta}", 1)
     page = re.sub(r"<title>.*?</title>", lambda _: f"<title>{html.escape(title)}</title>", page, count=1)

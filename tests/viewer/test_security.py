@@ -52,8 +52,8 @@ def test_any_other_address_needs_the_token_on_every_route(
     connection = client(access, "http://machine.example:7862")
     assert connection.get(route).status_code == 401
     assert connection.get(f"{route}?token=wrong-token-of-length").status_code == 401
-    assert connection.get(route, cookies={access.cookie: "wrong"}).status_code == 401
-    assert connection.get(route, cookies={access.cookie: TOKEN}).status_code != 401
+    assert connection.get(route, headers={"Cookie": f"{access.cookie}=wrong"}).status_code == 401
+    assert connection.get(route, headers={"Cookie": f"{access.cookie}={TOKEN}"}).status_code != 401
 
 
 def test_the_token_moves_from_the_address_into_a_cookie(client: Callable[..., TestClient]) -> None:
@@ -148,6 +148,15 @@ def test_no_client_module_makes_markup_from_strings() -> None:
                 assert word not in asset.content, f"{name} uses {word.decode()}"
         if name.endswith((".js", ".html", ".css")):
             assert b"http://" not in asset.content and b"https://" not in asset.content, name
+
+
+def test_the_page_asks_for_all_modules_at_once() -> None:
+    from archer.viewer.assets import client_assets
+
+    page = client_assets()["index.html"].content.decode()
+    for name in client_assets():
+        if name.endswith((".js", ".css")):
+            assert f'"static/{name}"' in page, name
 
 
 def test_client_modules_stay_small() -> None:

@@ -1,6 +1,6 @@
 // One side of a comparison: its run, step and group, the group's strip, and the text of a chosen response.
 
-import { fill, h, select } from "./dom.js";
+import { choose, fill, h } from "./dom.js";
 import { GroupStrips } from "./groupstrips.js";
 import { Heatmap } from "./heatmap.js";
 import { isDark } from "./colour.js";
@@ -10,7 +10,8 @@ import { verdictMark } from "./stepview.js";
 export class ComparePane {
   constructor(name, tooltip, go) {
     Object.assign(this, { name, go });
-    this.choosers = h("div", { class: "controls" });
+    this.slots = [h("span"), h("span"), h("span")];
+    this.choosers = h("div", { class: "controls" }, h("strong", {}, name), this.slots);
     this.strips = new GroupStrips(1, {
       pick: (row) => go({ group: this.view.group, response: row }),
       hover: (response, token, point) => (response ? tooltip.show(this.view.head, response, token, point) : tooltip.hide()),
@@ -28,13 +29,10 @@ export class ComparePane {
   show(view) {
     this.view = view;
     const { head, library, timelines } = view;
-    fill(
-      this.choosers,
-      h("strong", {}, this.name),
-      library.runs.length > 1 && select(`Run ${this.name}`, library.runs.map((run) => [run.run, run.name]), view.run, (run) => this.go({ run: Number(run) })),
-      select(`Step ${this.name}`, timelines[view.run].steps.map((step) => [step, `step ${step}`]), head.step, (step) => this.go({ step: Number(step), group: null, response: null })),
-      select(`Group ${this.name}`, head.groups.map(({ group }) => [group, `group ${group}`]), view.group, (group) => this.go({ group: Number(group), response: null })),
-    );
+    const [runs, steps, groups] = this.slots;
+    if (library.runs.length > 1) choose(runs, `Run ${this.name}`, library.runs.map((run) => [run.run, run.name]), view.run, (run) => this.go({ run: Number(run) }));
+    choose(steps, `Step ${this.name}`, timelines[view.run].steps.map((step) => [step, `step ${step}`]), head.step, (step) => this.go({ step: Number(step), group: null, response: null }));
+    choose(groups, `Group ${this.name}`, head.groups.map(({ group }) => [group, `group ${group}`]), view.group, (group) => this.go({ group: Number(group), response: null }));
     const { responses, metric, scale } = view;
     this.strips.show({ head, responses, metrics: [metric], scales: [scale], keeps: null, current: view.place.response, token: null });
     this.response = responses.find((response) => response.row === view.place.response) ?? responses[0];

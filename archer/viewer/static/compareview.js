@@ -1,6 +1,6 @@
 // Two steps, or two runs, beside each other: figures with their difference, strips and text on one colour scale.
 
-import { button, fill, h, select } from "./dom.js";
+import { button, choose, fill, h } from "./dom.js";
 import { count, number, percent } from "./format.js";
 import { DataTable } from "./table.js";
 import { Legend } from "./legend.js";
@@ -87,7 +87,7 @@ export class CompareView {
     if (!current()) return;
     const bound = Math.max(...sides.map((side) => side.head.metric(metric).bound));
     const scale = new Scale(head.metric(metric).ramp, bound, state.gamma, isDark());
-    fill(this.chooser, select("Metric", shared.map(({ name, label }) => [name, label]), metric, (value) => this.store.go({ metric: value }), { class: "metric", id: "compare-metric" }));
+    choose(this.chooser, "Metric", shared.map(({ name, label }) => [name, label]), metric, (value) => this.store.go({ metric: value }), { class: "metric", id: "compare-metric" });
     this.legend.show(metric, scale, isDark());
     this.showFigures(head, otherHead, library);
     sides.forEach((side, index) => this.panes[index].show({ ...side, metric, scale, library, timelines }));

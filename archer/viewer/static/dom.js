@@ -25,8 +25,21 @@ export function select(label, options, value, onchange, extra = {}) {
     options.map(([key, text]) => h("option", { value: key }, text)),
   );
   node.value = String(value);
-  node.addEventListener("change", () => onchange(node.value));
+  node.pick = onchange;
+  node.addEventListener("change", () => node.pick(node.value));
   return node;
+}
+
+// Keeps one select in a slot: while its options stay the same the element stays, and with it the focus.
+export function choose(slot, label, options, value, onchange, extra = {}) {
+  const key = JSON.stringify([label, options]);
+  if (slot.firstChild && slot.optionsKey === key) {
+    slot.firstChild.value = String(value);
+    slot.firstChild.pick = onchange;
+  } else {
+    slot.optionsKey = key;
+    fill(slot, select(label, options, value, onchange, extra));
+  }
 }
 
 export function button(label, onclick, props = {}) {

@@ -1,6 +1,7 @@
 // The bar at the top: where one is, how to move, what to switch.
 
-import { button, fill, h, select } from "./dom.js";
+import { button, choose, fill, h } from "./dom.js";
+import { isDark } from "./colour.js";
 import { themeButton } from "./theme.js";
 import { StepChart } from "./chart.js";
 import { runColours, SERIES } from "./runview.js";
@@ -42,8 +43,12 @@ export class Header {
   }
 
   show({ state, library, timelines, following }) {
+    const timelineNow = timelines[state.run];
+    const key = [state.run, state.step, state.group, state.response, state.vs, following, isDark()].join("/");
+    if (key === this.key && timelineNow === this.timelineShown) return;
+    Object.assign(this, { key, timelineShown: timelineNow });
     const several = library.runs.length > 1;
-    fill(this.runs, several && select("Run", library.runs.map((run) => [run.run, run.name]), state.run, (run) => this.store.go({ run: Number(run), group: null, response: null, token: null })));
+    if (several) choose(this.runs, "Run", library.runs.map((run) => [run.run, run.name]), state.run, (run) => this.store.go({ run: Number(run), group: null, response: null, token: null }));
     const crumbs = [[several ? "run" : library.runs[state.run].name, { step: null, group: null, response: null, token: null, vs: "" }]];
     if (state.step !== null) crumbs.push([`step ${state.step}`, { group: null, response: null, token: null, vs: "" }]);
     if (state.step !== null && state.group !== null) crumbs.push([`group ${state.group}`, { response: null, token: null, vs: "" }]);
@@ -58,20 +63,20 @@ export class Header {
     this.followButton.setAttribute("aria-pressed", following ? "true" : "false");
     this.compareButton.hidden = library.static;
     this.compareButton.setAttribute("aria-pressed", state.vs ? "true" : "false");
-    this.showRibbon(state, timelines, library);
+    this.showRibbon(state, timelines);
   }
 
-  showRibbon(state, timelines, library) {
+  showRibbon(state, timelines) {
     const timeline = timelines[state.run];
     const present = SERIES.filter(([key]) => timeline.series[key]);
     const show = state.step !== null && timeline.steps.length > 1 && present.length > 0;
     this.ribbonBox.hidden = !show;
     if (!show) return;
     const [key, , format] = present.find(([name]) => name === this.series) ?? present[0];
-    fill(this.chooser, select("Series of the timeline", present.map(([name, title]) => [name, title]), key, (name) => {
+    choose(this.chooser, "Series of the timeline", present.map(([name, title]) => [name, title]), key, (name) => {
       this.series = name;
-      this.showRibbon(state, timelines, library);
-    }));
+      this.showRibbon(state, timelines);
+    });
     const colours = runColours();
     this.chart.show([{ steps: timeline.steps, values: timeline.series[key], colour: colours[state.run % 4] }], state.step, Object.keys(timeline.problems).map(Number), format);
   }

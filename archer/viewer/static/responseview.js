@@ -75,10 +75,6 @@ export class ResponseView {
     fill(this.facts, verdictMark(head.verdict(row)), ` Response ${row} `, h("span", { class: "lead" }, facts.join(" · ")));
   }
 
-  loadedPrompt(row) {
-    return this.view && this.view.response.row === row ? (this.view.response.prompt ?? null) : null;
-  }
-
   showInspector() {
     const { context, response } = this.view;
     if (this.token === null) {

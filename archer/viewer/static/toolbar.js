@@ -1,6 +1,6 @@
 // What applies to all tokens on the page: search, value range, colour scale and its gamma.
 
-import { button, fill, h, select } from "./dom.js";
+import { button, choose, h } from "./dom.js";
 import { count, number } from "./format.js";
 
 const SCALES = [["step", "scale: whole step"], ["group", "scale: this group"], ["response", "scale: this response"]];
@@ -48,9 +48,9 @@ export class Toolbar {
     this.regex.setAttribute("aria-pressed", state.regex ? "true" : "false");
     this.case.setAttribute("aria-pressed", state.case ? "true" : "false");
     const metrics = head.metrics.map((metric) => [metric.name, `${metric.name.replaceAll("_", " ")} range`]);
-    fill(this.by, select("Metric of the range", metrics, state.by || state.right, (by) => this.store.go({ by })));
-    fill(this.scale, select("Colour scale", SCALES.slice(0, state.response === null ? 2 : 3), state.scale, (scale) => this.store.go({ scale })));
-    fill(this.panes, select("Panes", PANES, state.pane, (pane) => this.store.go({ pane })));
+    choose(this.by, "Metric of the range", metrics, state.by || state.right, (by) => this.store.go({ by }));
+    choose(this.scale, "Colour scale", SCALES.slice(0, state.response === null ? 2 : 3), state.scale, (scale) => this.store.go({ scale }));
+    choose(this.panes, "Panes", PANES, state.pane, (pane) => this.store.go({ pane }));
     this.gamma.value = String(Math.log2(state.gamma));
     this.gammaText.textContent = number(state.gamma, 2);
     const unreadable = [state.lo, state.hi].some((text) => text !== "" && !Number.isFinite(Number(text)));

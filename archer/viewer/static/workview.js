@@ -1,6 +1,6 @@
 // Levels two and three: the group's strips, and below them the chosen response, entropy and influence side by side.
 
-import { fill, h, select } from "./dom.js";
+import { choose, fill, h } from "./dom.js";
 import { count, number, visible } from "./format.js";
 import { GroupStrips } from "./groupstrips.js";
 import { Legend } from "./legend.js";
@@ -64,8 +64,12 @@ export class WorkView {
     Object.assign(this, { context, group, metrics });
     this.node.dataset.panes = state.pane;
     this.toolbar.show(context);
-    this.showTitle();
-    fill(this.notes, head.notes.map((note) => h("p", { class: "notice" }, note)));
+    const titled = [head.run, head.step, head.version, state.group, state.response].join("/");
+    if (this.titled !== titled) {
+      this.titled = titled;
+      this.showTitle(response);
+      fill(this.notes, head.notes.map((note) => h("p", { class: "notice" }, note)));
+    }
     const filter = filterOf(state);
     const active = filters(filter);
     const scales = metrics.map((metric) => scaleFor(state, head, metric, group, response));
@@ -125,7 +129,7 @@ export class WorkView {
     return this.inOrder?.map((response) => response.row) ?? [];
   }
 
-  showTitle() {
+  showTitle(response) {
     const { state, head } = this.context;
     const rows = head.rowsOf(state.group);
     const good = rows.filter((row) => head.fact(row, "accepted")).length;
@@ -135,17 +139,16 @@ export class WorkView {
       h("span", { class: "lead" }, `${count(rows.length)} responses · ${head.rows.accepted ? `${good} accepted · ` : ""}mean reward ${number(mean(rows.map((row) => head.fact(row, "reward"))))}`),
     );
     const entry = head.groups.find(({ group }) => group === state.group);
-    const full = this.response.loadedPrompt(state.response);
-    const text = full ?? entry?.prompt ?? null;
+    const text = response?.prompt ?? entry?.prompt ?? null;
     fill(this.prompt, h("summary", {}, "Prompt ", text !== null && h("span", { class: "promptline" }, promptTail(text, 96))), h("pre", { dir: "ltr" }, text === null ? "This trace holds no prompts." : promptText(text)));
   }
 
   showPaneHeads(scales) {
     const { state, head } = this.context;
-    fill(this.orderBox, select("Order of the responses", ROW_ORDERS, state.rows, (rows) => this.store.go({ rows })));
+    choose(this.orderBox, "Order of the responses", ROW_ORDERS, state.rows, (rows) => this.store.go({ rows }));
     this.paneHeads.forEach(({ side, legend, chooser }, index) => {
       const options = head.metrics.map((metric) => [metric.name, metric.label]);
-      fill(chooser, select(`Metric of the ${side} pane`, options, this.metrics[index], (value) => this.store.go({ [side]: value }), { class: "metric", id: `${side}-metric` }));
+      choose(chooser, `Metric of the ${side} pane`, options, this.metrics[index], (value) => this.store.go({ [side]: value }), { class: "metric", id: `${side}-metric` });
       legend.show(this.metrics[index], scales[index], isDark());
     });
   }

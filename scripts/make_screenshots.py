@@ -1,0 +1,112 @@
+"""Takes the viewer's pictures for the README, light and dark, from the trace that comes with the package.
+
+    python scripts/make_screenshots.py docs/images
+
+Needs Chromium (`scripts/ensure_chromium.sh` finds or installs it). Each picture waits until the viewer says that
+what it asks for is painted, so that two runs over the same trace make the same pictures.
+"""
+
+import argparse
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from archer.viewer.app import app_maker, demo_folder
+from archer.viewer.runs import Library
+from archer.viewer.security import Access
+from archer.viewer.serve import BackgroundServer
+
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+Scheme = Literal["light", "dark"]
+SCHEMES: tuple[Scheme, ...] = ("light", "dark")
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One picture: where in the viewer, and how large."""
+
+    name: str
+    place: str
+    painted: str
+    """CSS selector of the last thing to appear."""
+    width: int = 1440
+    height: int = 900
+    hover: int | None = None
+    """Token to point at."""
+
+
+def shots(step: int, group: int, response: int) -> list[Shot]:
+    """The pictures of one trace."""
+    at = f"#{step}/{group}/{response}"
+    return [
+        Shot("run", "", ".runview tbody tr"),
+        Shot("step", f"#{step}", ".stepview .tokenpanel tbody tr"),
+        Shot("response", at, ".workview .tokenpanel tbody tr", hover=6),
+        Shot("distinct", f"#{step}/{group}?table=distinct", ".workview .tokenpanel tbody tr"),
+        Shot(
+            "compare",
+            f"#{step}/{group}/{response}?vs=0:{step + 9}/{group}",
+            ".compareview .datatable tbody tr",
+        ),
+        Shot("narrow", at, ".workview .tokenpanel tbody tr", width=520),
+    ]
+
+
+def take(browser: Browser, url: str, shot: Shot, scheme: Scheme, folder: Path) -> Path:
+    """Write one picture."""
+    size = {"width": shot.width, "height": shot.height}
+    page: Page = browser.new_page(viewport=size, color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
+    page.goto(url + shot.place)
+    page.locator(shot.painted).first.wait_for()
+    if shot.hover is not None:
+        box = page.locator(f'[data-pane="1"] [data-token="{shot.hover}"]').first.bounding_box()
+        if box is not None:
+            page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+            page.locator(".tooltip").wait_for()
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    path = folder / f"viewer-{shot.name}-{scheme}.png"
+    page.screenshot(path=path)
+    page.close()
+    return path
+
+
+def main() -> None:
+    """Take all pictures."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("out", type=Path, help="folder for the pictures")
+    parser.add_argument("--trace-dir", type=Path, default=demo_folder(), help="trace to show")
+    parser.add_argument("--step", type=int, default=3)
+    parser.add_argument("--group", type=int, default=1)
+    parser.add_argument("--response", type=int, default=9)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    script = Path(__file__).parent / "ensure_chromium.sh"
+    chromium = subprocess.run(["sh", str(script)], check=True, capture_output=True, text=True).stdout.strip()
+    library = Library.open([args.trace_dir])
+    with (
+        BackgroundServer(app_maker(library), Access.of("127.0.0.1", 0)) as server,
+        sync_playwright() as playwright,
+    ):
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        for shot in shots(args.step, args.group, args.response):
+            for scheme in SCHEMES:
+                print(take(browser, server.url(), shot, scheme, args.out))
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
