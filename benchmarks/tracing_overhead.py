@@ -41,7 +41,9 @@ GROUP = 8
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", choices=["tiny", "1.5b"], default="tiny")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--rows", type=int, default=128, help="responses per step")
@@ -101,7 +103,9 @@ def make_experience(options: argparse.Namespace, vocabulary: int) -> Experience:
         tuple(RewardResult.of_verdict(verdict) for verdict in verdicts),
         torch.zeros(rows),
     )
-    advantages = torch.tensor([1.0 if verdict else -1.0 for verdict in verdicts])[:, None].expand(rows, length)
+    advantages = torch.tensor([1.0 if verdict else -1.0 for verdict in verdicts])[:, None].expand(
+        rows, length
+    )
     return Experience(judged, advantages.clone(), None, None)
 
 

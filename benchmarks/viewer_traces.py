@@ -16,8 +16,8 @@ from archer.trace.writer import TraceWriter
 _TEXT = """
 the of and to in is we that it as for this with so by can be has on at from then let find each sum number
 value angle triangle circle equal least prime digit square root side point line length area total product
-ratio integer solution equation because therefore wait check again maybe instead first second third next finally
-hence which must there are two three four five six seven eight nine ten
+ratio integer solution equation because therefore wait check again maybe instead first second third next
+finally hence which must there are two three four five six seven eight nine ten
 """
 WORDS = _TEXT.split()
 SYMBOLS = ["=", "+", "-", "*", "/", "(", ")", "^2", ",", ".", ":", "x", "y", "n", "k", "$", "\\frac{", "}"]

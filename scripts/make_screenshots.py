@@ -2,8 +2,8 @@
 
     python scripts/make_screenshots.py docs/images
 
-Needs Chromium (`scripts/ensure_chromium.sh` finds or installs it). Each picture waits until the viewer says that
-what it asks for is painted, so that two runs over the same trace make the same pictures.
+Needs Chromium (`scripts/ensure_chromium.sh` finds or installs it). Each picture waits until the viewer says
+that what it asks for is painted, so that two runs over the same trace make the same pictures.
 """
 
 import argparse
