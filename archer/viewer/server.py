@@ -95,6 +95,24 @@ def create_app(library: Library, access: Access, *, follow: bool = False) -> Fas
     return app
 
 
+class FixedHeaders:
+    """ASGI wrapper that adds the same headers to every answer, without touching its body."""
+
+    def __init__(self, app: Any, headers: dict[str, str]) -> None:
+        self._app = app
+        self._headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Pass one request on."""
+
+        async def send_with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message = message | {"headers": [*message["headers"], *self._headers]}
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
 def _row_range(data: StepData, first: int, count: int) -> np.ndarray:
     rows = data.arrays.rows
     if not 0 <= first < rows:
@@ -105,13 +123,7 @@ def _row_range(data: StepData, first: int, count: int) -> np.ndarray:
 
 
 def _handle_errors(app: FastAPI, access: Access) -> None:
-    headers = access.headers()
-
-    @app.middleware("http")
-    async def add_headers(request: Request, call_next: Any) -> Response:
-        response = await call_next(request)
-        response.headers.update(headers)
-        return response
+    app.add_middleware(FixedHeaders, headers=access.headers())
 
     @app.exception_handler(ArcherError)
     def user_error(_: Request, error: ArcherError) -> Response:
@@ -139,7 +151,9 @@ def _asset(name: str, if_none_match: str | None) -> Response:
     asset = client_assets().get(name)
     if asset is None:
         raise HTTPException(404)
-    headers = {"ETag": asset.etag, "Cache-Control": "no-cache"}
+    # Browsers ask for the icon again at every change of the address; the modules must always be the newest.
+    age = "private, max-age=3600" if asset.media_type == "image/svg+xml" else "no-cache"
+    headers = {"ETag": asset.etag, "Cache-Control": age}
     if if_none_match == asset.etag:
         return Response(status_code=304, headers=headers)
     return Response(asset.content, media_type=asset.media_type, headers=headers)

@@ -286,3 +286,12 @@ def test_every_control_has_a_name_and_is_a_real_control(page: Page, small: str, 
     assert nameless == []
     clickable = page.evaluate("() => document.querySelectorAll('div[onclick], span[onclick]').length")
     assert clickable == 0
+
+
+def test_a_choice_made_by_keyboard_keeps_the_focus(page: Page, small: str) -> None:
+    go(page, small, "#2/0/0")
+    shown(page, "0/2/0/0")
+    page.locator("#left-metric").focus()
+    page.locator("#left-metric").select_option("log_prob")
+    page.wait_for_function("() => location.hash.includes('left=log_prob')")
+    assert page.evaluate("document.activeElement.id") == "left-metric"

@@ -32,7 +32,7 @@ export class StepChart {
       const step = this.stepAt(event);
       if (step !== null) events.pick(step);
     });
-    new ResizeObserver(() => this.paint()).observe(this.node);
+    new ResizeObserver(() => this.node.clientWidth !== this.painted && this.paint()).observe(this.node);
   }
 
   // `lines`: [{steps, values, colour}], the first is the current run; `marks`: damaged steps
@@ -70,6 +70,7 @@ export class StepChart {
   paint() {
     if (!this.lines || !this.node.clientWidth) return;
     const width = this.node.clientWidth;
+    this.painted = width;
     const { height } = this;
     const context = sizeCanvas(this.canvas, width, height);
     context.clearRect(0, 0, width, height);
@@ -154,7 +155,7 @@ export class PositionChart {
       const token = Math.floor(((event.clientX - box.left) / box.width) * this.response.span);
       pick(Math.min(Math.max(token, 0), this.response.span - 1));
     });
-    new ResizeObserver(() => this.paint()).observe(this.node);
+    new ResizeObserver(() => this.node.clientWidth !== this.painted && this.paint()).observe(this.node);
   }
 
   show(response, values, scale, label) {
@@ -164,6 +165,7 @@ export class PositionChart {
   }
 
   mark(selected, visible) {
+    if (this.selected === selected && this.visible?.join() === visible.join()) return;
     this.selected = selected;
     this.visible = visible;
     this.paint();
@@ -172,6 +174,7 @@ export class PositionChart {
   paint() {
     const width = this.node.clientWidth;
     if (!this.response || !width) return;
+    this.painted = width;
     const height = 54;
     const context = sizeCanvas(this.canvas, width, height);
     context.clearRect(0, 0, width, height);

@@ -38,6 +38,7 @@ export class Scale {
   constructor(ramp, bound, gamma, dark) {
     this.ramp = ramp;
     this.bound = bound;
+    this.key = `${ramp}/${bound}/${gamma}/${dark}`;
     const stops = (dark ? DARK : LIGHT)[ramp];
     this.rgb = [];
     this.css = [];

@@ -99,7 +99,7 @@ export class CompareView {
     const lines = FIGURES.filter(([key]) => head.manifest[key] !== null && other.manifest[key] !== null).map(([key, label, format]) => {
       const a = head.manifest[key];
       const b = other.manifest[key];
-      return h("tr", {}, h("th", { scope: "row", class: "text" }, label), h("td", { class: "num" }, format(a)), h("td", { class: "num" }, format(b)), h("td", { class: "num delta" }, `${b > a ? "+" : ""}${format(b - a)}`));
+      return h("tr", {}, h("th", { scope: "row", class: "text" }, label), h("td", { class: "num" }, format(a)), h("td", { class: "num" }, format(b)), h("td", { class: "num delta" }, `${b > a ? "+" : ""}${format === percent ? `${number(100 * (b - a))} points` : format(b - a)}`));
     });
     fill(
       this.figures,

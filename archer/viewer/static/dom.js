@@ -66,8 +66,9 @@ export function sizeCanvas(canvas, width, height) {
     canvas.width = w;
     canvas.height = t;
   }
-  canvas.style.width = `${width}px`;
-  canvas.style.height = `${height}px`;
+  const [wide, tall] = [`${width}px`, `${height}px`];
+  if (canvas.style.width !== wide) canvas.style.width = wide;
+  if (canvas.style.height !== tall) canvas.style.height = tall;
   const context = canvas.getContext("2d");
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   return context;

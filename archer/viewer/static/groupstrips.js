@@ -30,16 +30,17 @@ export class GroupStrips {
 
   // `view`: {head, responses (in display order), metrics, scales, keeps, current, token}
   show(view) {
-    const same = this.view && this.view.responses === view.responses && this.view.current === view.current && this.view.head === view.head;
+    const same = this.view && this.view.responses === view.responses && this.view.head === view.head;
     this.view = view;
     this.responses = view.responses;
     this.height = rowHeight(view.responses.length);
     if (!same) this.showLabels();
-    this.paint(true);
+    for (const label of this.labels.children) label.setAttribute("aria-pressed", Number(label.dataset.row) === view.current ? "true" : "false");
+    this.paint();
   }
 
   showLabels() {
-    const { head, responses, current } = this.view;
+    const { head, responses } = this.view;
     fill(
       this.labels,
       responses.map((response) => {
@@ -50,7 +51,6 @@ export class GroupStrips {
           () => this.events.pick(row, null),
           {
             class: "striplabel",
-            "aria-pressed": row === current ? "true" : "false",
             "data-row": row,
             "aria-label": `Response ${row}, ${verdict ?? "no verdict"}, reward ${number(head.fact(row, "reward"))}, ${head.fact(row, "length")} tokens`,
           },
@@ -62,17 +62,20 @@ export class GroupStrips {
     this.labels.classList.toggle("tiny", this.height < 18);
   }
 
-  paint(repool) {
+  // Nothing is drawn again that would look the same.
+  paint() {
     const { metrics, scales, keeps, head } = this.view;
     this.panes.forEach((pane, index) => {
       const width = pane.node.clientWidth;
       if (!width) return;
       const key = [metrics[index], Math.floor(width), this.height].join("/");
-      if (repool && (pane.key !== key || pane.responses !== this.responses || pane.keeps !== keeps)) {
+      const pooled = pane.key === key && pane.responses === this.responses && pane.keeps === keeps;
+      if (!pooled) {
         pane.strip.show(this.responses, metrics[index], keeps, width, this.height);
         Object.assign(pane, { key, responses: this.responses, keeps });
       }
-      pane.strip.paint(scales[index], isDark());
+      if (!pooled || pane.painted !== scales[index].key) pane.strip.paint(scales[index], isDark());
+      pane.painted = scales[index].key;
       pane.canvas.setAttribute("aria-label", `${metrics[index]} of ${this.responses.length} responses of step ${head.step}, one row each`);
       this.showCursor(pane);
     });
@@ -93,7 +96,7 @@ export class GroupStrips {
   }
 
   resized() {
-    if (this.view) this.paint(true);
+    if (this.view) this.paint();
   }
 
   at(pane, event) {

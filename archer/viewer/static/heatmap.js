@@ -18,6 +18,7 @@ export class Heatmap {
     this.sticky = h("div", { class: "heatmap-sticky" }, this.panes.map((pane) => pane.node));
     this.spacer = h("div", { class: "heatmap-spacer" }, this.sticky);
     this.node = h("div", { class: "heatmap", tabindex: "0", role: "region", "aria-label": "Tokens of the response; arrow keys move from token to token" }, this.spacer);
+    this.layouts = new WeakMap();
     this.hovered = -1;
     this.selected = -1;
     this.frame = 0;
@@ -46,23 +47,37 @@ export class Heatmap {
   }
 
   countVisible() {
-    return this.panes.filter((pane) => pane.node.offsetParent !== null || pane.node.clientWidth > 0).length;
+    return this.panes.filter((pane) => pane.node.clientWidth > 0).length;
   }
 
   relayout(moved) {
     const shown = this.panes.find((pane) => pane.node.clientWidth > 0) ?? this.panes[0];
     this.visiblePanes = this.countVisible();
     this.paneWidth = Math.max(120, shown.node.clientWidth);
-    const context = shown.canvas.getContext("2d");
-    context.font = TEXT_FONT;
-    this.layout = new Layout(this.view.response, this.paneWidth - 8, context, context.measureText("0".repeat(64)).width / 64);
+    this.layout = this.layoutOf(this.view.response);
+    if (moved && this.node.scrollTop) this.node.scrollTop = 0;
     for (const pane of this.panes) pane.text.show(this.layout, this.view.response);
     this.viewport = Math.min(this.layout.height + 8, Math.max(300, Math.round(window.innerHeight * 0.56)));
     this.node.style.height = `${this.viewport}px`;
     this.sticky.style.height = `${this.viewport}px`;
     this.spacer.style.height = `${this.layout.height + 8}px`;
-    if (moved) this.node.scrollTop = 0;
     this.settle();
+  }
+
+  // Layouts are kept with their response, and made ahead for those that may come next.
+  layoutOf(response) {
+    const kept = this.layouts.get(response);
+    if (kept && kept.paneWidth === this.paneWidth) return kept;
+    const context = this.panes[0].canvas.getContext("2d");
+    context.font = TEXT_FONT;
+    const layout = new Layout(response, this.paneWidth - 8, context, context.measureText("0".repeat(64)).width / 64);
+    layout.paneWidth = this.paneWidth;
+    this.layouts.set(response, layout);
+    return layout;
+  }
+
+  prepare(response) {
+    if (this.paneWidth) this.layoutOf(response);
   }
 
   resized() {
@@ -106,9 +121,10 @@ export class Heatmap {
       accent: cssColour("--accent"),
       match: cssColour("--match"),
     };
-    const scrollTop = this.node.scrollTop;
+    const { scrollTop } = this.node;
+    const visible = this.panes.map((pane) => pane.node.clientWidth > 0); // read all, then draw: one layout, not several
     this.panes.forEach((pane, index) => {
-      if (!pane.node.clientWidth || !this.view.panes[index]) return;
+      if (!visible[index] || !this.view.panes[index]) return;
       const context = sizeCanvas(pane.canvas, this.paneWidth, this.viewport);
       const view = { layout: this.layout, response, dark, inks, hover: this.hovered, selected: this.selected, ...this.view.panes[index] };
       paintLines(context, view, this.paneWidth, this.viewport, scrollTop);

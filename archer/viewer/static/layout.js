@@ -5,14 +5,24 @@ import { visible } from "./format.js";
 
 export const LINE = 26;
 export const FONT_SIZE = 14;
-const PLAIN = /^[\x20-\x7e]*$/;
-const BLANK = /\s/;
-
 const widths = new Map();
+
+// Printable ASCII: as wide as it has characters. Character codes, because this runs for every token.
+export function isPlain(text) {
+  for (let index = 0; index < text.length; index += 1) {
+    const code = text.charCodeAt(index);
+    if (code < 0x20 || code > 0x7e) return false;
+  }
+  return true;
+}
+
+function isBlank(code) {
+  return code === 0x20 || (code >= 0x09 && code <= 0x0d) || code === 0xa0 || code === 0x3000;
+}
 
 // Width of a piece in pixels; plain ASCII is a multiple of the advance.
 function widthOf(context, text, advance) {
-  if (PLAIN.test(text)) return text.length * advance;
+  if (isPlain(text)) return text.length * advance;
   let width = widths.get(text);
   if (width === undefined) {
     if (widths.size > 20000) widths.clear();
@@ -24,7 +34,6 @@ function widthOf(context, text, advance) {
 
 // Display pieces of a token: control signs made visible, cut after every line break.
 function pieces(text) {
-  if (PLAIN.test(text)) return [[text, false]];
   const parts = [];
   const lines = text.replaceAll("\r\n", "␍\n").split("\n");
   lines.forEach((line, index) => {
@@ -43,6 +52,7 @@ export class Layout {
     this.text = [];
     this.x = [];
     this.width = [];
+    this.plain = [];
     this.line = [];
     this.lineStart = [0];
     this.firstSegment = new Int32Array(response.span + 1);
@@ -52,22 +62,23 @@ export class Layout {
     let wordWidth = 0;
     const flush = () => {
       if (wordWidth <= this.available && this.cursor + wordWidth > this.available) this.breakLine();
-      for (const [token, text, breaks] of word) this.place(token, text, breaks, context);
+      for (const piece of word) this.place(piece, context);
       word = [];
       wordWidth = 0;
+    };
+    const add = (token, text, width, plain, breaks) => {
+      word.push({ token, text, width, plain, breaks });
+      wordWidth += width;
+      if (breaks) flush();
     };
     for (let token = 0; token < response.span; token += 1) {
       const raw = tokenText(response, token);
       // Words are kept whole: a line may break before a token that starts with a blank.
-      if (word.length && BLANK.test(raw[0] ?? "x")) flush();
-      const parts = pieces(raw);
-      if (!parts.length || raw === "") parts[0] = ["", false];
-      for (const [text, breaks] of parts) {
-        word.push([token, text, breaks]);
-        wordWidth += text ? widthOf(context, text, advance) : advance / 2;
-        if (breaks) flush();
-      }
-      if (word.length && raw && BLANK.test(raw[raw.length - 1])) flush();
+      if (word.length && raw && isBlank(raw.charCodeAt(0))) flush();
+      if (raw === "") add(token, "", advance / 2, false, false);
+      else if (isPlain(raw)) add(token, raw, raw.length * advance, true, false);
+      else for (const [text, breaks] of pieces(raw)) add(token, text, widthOf(context, text, advance), isPlain(text), breaks);
+      if (word.length && raw && isBlank(raw.charCodeAt(raw.length - 1))) flush();
       if (wordWidth > this.available) flush();
     }
     flush();
@@ -85,32 +96,39 @@ export class Layout {
     this.cursor = 0;
   }
 
-  place(token, text, breaks, context) {
-    let rest = text;
-    do {
-      let width = rest ? widthOf(context, rest, this.advance) : this.advance / 2;
-      let part = rest;
-      if (this.cursor > 0 && this.cursor + width > this.available) this.breakLine();
-      if (width > this.available) {
-        // Longer than a line: cut by characters, never inside one.
+  place({ token, text, width, plain, breaks }, context) {
+    if (this.cursor > 0 && this.cursor + width > this.available) this.breakLine();
+    if (width <= this.available) this.push(token, text, width, plain);
+    else this.placeLong(token, text, plain, context);
+    if (breaks) this.breakLine();
+  }
+
+  push(token, text, width, plain) {
+    this.token.push(token);
+    this.text.push(text);
+    this.x.push(this.cursor);
+    this.width.push(width);
+    this.plain.push(plain);
+    this.line.push(this.lineStart.length - 1);
+    this.cursor += width;
+  }
+
+  // Longer than a line: cut by characters, never inside one.
+  placeLong(token, text, plain, context) {
+    let part = "";
+    let width = 0;
+    for (const char of text) {
+      const next = widthOf(context, char, this.advance);
+      if (part && width + next > this.available) {
+        this.push(token, part, width, plain);
+        this.breakLine();
         part = "";
         width = 0;
-        for (const char of rest) {
-          const next = widthOf(context, char, this.advance);
-          if (part && width + next > this.available) break;
-          part += char;
-          width += next;
-        }
       }
-      this.token.push(token);
-      this.text.push(part);
-      this.x.push(this.cursor);
-      this.width.push(width);
-      this.line.push(this.lineStart.length - 1);
-      this.cursor += width;
-      rest = rest.slice(part.length);
-    } while (rest);
-    if (breaks) this.breakLine();
+      part += char;
+      width += next;
+    }
+    if (part) this.push(token, part, width, plain);
   }
 
   segmentsOf(line) {

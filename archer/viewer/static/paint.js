@@ -3,7 +3,6 @@
 import { FONT_SIZE, LINE } from "./layout.js";
 import { specialColours } from "./colour.js";
 
-const PLAIN = /^[\x20-\x7e]*$/;
 const TOP = 3;
 const BOX = LINE - 5;
 
@@ -66,7 +65,7 @@ export function paintLines(context, view, width, height, scrollTop) {
         context.fillStyle = inks.match;
         context.fillRect(x, y + TOP + BOX - 1, box, 3);
       }
-      add(runs, layout.text[segment], x, ink, layout.advance);
+      add(runs, layout.text[segment], layout.plain[segment], x, ink, layout.advance);
     }
     const middle = y + TOP + BOX / 2 + 1;
     for (const run of runs) {
@@ -89,9 +88,8 @@ function dots(text) {
 }
 
 // Neighbouring plain pieces of one ink become one call: drawing text is what a frame spends its time on.
-function add(runs, text, x, ink, advance) {
+function add(runs, text, plain, x, ink, advance) {
   if (!text) return;
-  const plain = PLAIN.test(text);
   const before = runs[runs.length - 1];
   if (plain && before && before.plain && before.ink === ink && Math.abs(before.x + before.text.length * advance - x) < 0.01) {
     before.text += text;

@@ -74,7 +74,7 @@ export class StepView {
     fill(this.stats, statsTable(head.metrics.map((metric) => [metric.label, metric.spread])));
     this.showResponses(state);
     this.showManifest();
-    this.panelSlot.append(this.tokenPanel.node);
+    if (this.tokenPanel.node.parentNode !== this.panelSlot) this.panelSlot.append(this.tokenPanel.node);
     this.tokenPanel.show({ ...context, scopes: ["step"] });
   }
 

@@ -15,13 +15,11 @@ export function rowHeight(rows) {
   return rows <= 40 ? 18 : 10;
 }
 
-// The tokens of a pixel column are [first, end) of the group's longest response.
-function columnTokens(column, columns, longest) {
-  if (longest <= columns) {
-    const token = Math.floor((column * longest) / columns);
-    return [token, token + 1];
-  }
-  return [Math.floor((column * longest) / columns), Math.floor(((column + 1) * longest) / columns)];
+// The tokens of pixel column i are [edges[i], edges[i + 1]) of the group's longest response, at least one.
+function columnEdges(columns, longest) {
+  const edges = new Int32Array(columns + 1);
+  for (let column = 0; column <= columns; column += 1) edges[column] = Math.floor((column * longest) / columns);
+  return edges;
 }
 
 export class Strip {
@@ -48,16 +46,18 @@ export class Strip {
     this.value = new Float32Array(size);
     this.token = new Int32Array(size);
     this.kept = new Uint8Array(size);
+    const edges = columnEdges(columns, longest);
     responses.forEach((response, row) => {
       const values = response.values[this.metric];
       const keep = keeps ? keeps[row] : null;
       for (let column = 0; column < columns; column += 1) {
-        const [first, end] = columnTokens(column, columns, longest);
+        const first = edges[column];
+        const end = Math.min(Math.max(edges[column + 1], first + 1), response.span);
         const place = row * columns + column;
         let best = -1;
         let kind = BEYOND;
         let kept = 0;
-        for (let token = first; token < end && token < response.span; token += 1) {
+        for (let token = first; token < end; token += 1) {
           const passes = !keep || keep[token] ? 1 : 0;
           const found = !response.mask[token] ? MASKED : values && values[token] === values[token] ? VALUE : MISSING;
           const better =

@@ -73,6 +73,9 @@ export class TokenPanel {
 
   showControls() {
     const { state, head, scopes } = this.context;
+    const key = JSON.stringify([state.table, scopes, this.scope, head.metrics.map((metric) => metric.label), this.metric, state.order, state.k]);
+    if (key === this.controlsKey) return;
+    this.controlsKey = key;
     const go = (name) => (value) => this.store.go({ [name]: value });
     const focused = document.activeElement?.getAttribute("data-key") ?? document.activeElement?.getAttribute("aria-label");
     fill(

@@ -4,7 +4,8 @@ import { button, choose, h } from "./dom.js";
 import { count, number } from "./format.js";
 
 const SCALES = [["step", "scale: whole step"], ["group", "scale: this group"], ["response", "scale: this response"]];
-const PANES = [["both", "both panes"], ["left", "left pane"], ["right", "right pane"]];
+// Below this width there is room for one pane only (see views.css).
+const NARROW = matchMedia("(max-width: 1000px)");
 
 export class Toolbar {
   // `jump(direction)` goes to the next or previous match
@@ -50,7 +51,9 @@ export class Toolbar {
     const metrics = head.metrics.map((metric) => [metric.name, `${metric.name.replaceAll("_", " ")} range`]);
     choose(this.by, "Metric of the range", metrics, state.by || state.right, (by) => this.store.go({ by }));
     choose(this.scale, "Colour scale", SCALES.slice(0, state.response === null ? 2 : 3), state.scale, (scale) => this.store.go({ scale }));
-    choose(this.panes, "Panes", PANES, state.pane, (pane) => this.store.go({ pane }));
+    const panes = [["left", `show ${state.left.replaceAll("_", " ")}`], ["right", `show ${state.right.replaceAll("_", " ")}`]];
+    const pane = state.pane === "both" && NARROW.matches ? "left" : state.pane;
+    choose(this.panes, "Panes", NARROW.matches ? panes : [["both", "both panes"], ...panes], pane, (value) => this.store.go({ pane: value }));
     this.gamma.value = String(Math.log2(state.gamma));
     this.gammaText.textContent = number(state.gamma, 2);
     const unreadable = [state.lo, state.hi].some((text) => text !== "" && !Number.isFinite(Number(text)));

@@ -82,7 +82,7 @@ export class WorkView {
     } else {
       this.toolbar.showMatches(filter.search, this.groupMatches(group, filter), null);
     }
-    this.panelSlot.append(this.tokenPanel.node);
+    if (this.tokenPanel.node.parentNode !== this.panelSlot) this.panelSlot.append(this.tokenPanel.node);
     const scopes = [...(response ? ["response"] : []), "group", ...(context.library.static ? [] : ["step"])];
     this.tokenPanel.show({ ...context, scopes });
     this.prefetch();
@@ -156,12 +156,13 @@ export class WorkView {
   // The neighbours of the chosen response are fetched ahead, so that j and k do not wait.
   prefetch() {
     const { state, head } = this.context;
-    if (state.response === null) return;
     const rows = this.rowOrder();
-    const at = rows.indexOf(state.response);
+    const at = rows.indexOf(state.response); // -1 when none is chosen: then the first one comes next
     clearTimeout(this.prefetching);
     this.prefetching = setTimeout(() => {
-      for (const row of [rows[at + 1], rows[at - 1]]) if (row !== undefined) this.source.response(head, row).catch(() => {});
+      for (const row of [rows[at + 1], rows[at - 1]]) {
+        if (row !== undefined) this.source.response(head, row).then((response) => this.response.heatmap.prepare(response), () => {});
+      }
     }, 60);
   }
 }
