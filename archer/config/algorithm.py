@@ -7,6 +7,11 @@ from archer.config.knob import knob, section
 from archer.config.model import KlEstimator
 
 
+AdvantageName = Literal[
+    "grpo", "dr_grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "gae"
+]
+
+
 @dataclass(frozen=True)
 class KlCtrlConfig:
     """Weight of the KL in the reward."""
@@ -24,7 +29,7 @@ class FilterGroupsConfig:
     enable: bool = knob(False, "drop groups that are all right or all wrong and sample new prompts instead")
     metric: Literal["acc"] = knob("acc", "what is compared: the raw correctness, never the shaped reward")
     max_num_gen_batches: int = knob(
-        10, "most generations per step; then go on with what there is; 0: no limit"
+        10, "most generations per step; then go on with what there is"
     )
 
 
@@ -32,9 +37,7 @@ class FilterGroupsConfig:
 class AlgorithmConfig:
     """How rewards become advantages."""
 
-    adv_estimator: str = knob(
-        "grpo", "grpo, dr_grpo, rloo, reinforce_plus_plus, reinforce_plus_plus_baseline"
-    )
+    adv_estimator: AdvantageName = knob("grpo", "advantage estimator; gae needs a critic, so engine=verl")
     norm_adv_by_std_in_grpo: bool = knob(True, "divide GRPO's advantage by the group's std; False: Dr.GRPO")
     gamma: float = knob(1.0, "discount, for reinforce_plus_plus")
     use_kl_in_reward: bool = knob(False, "subtract the KL to the reference model from the reward")

@@ -23,7 +23,6 @@ from archer.config.root import TrainConfig
 from archer.config.rules import check
 from archer.errors import ArcherError
 
-MODEL_PATH = "actor_rollout_ref.model.path"
 BUILTIN_RECIPE, PLAIN_RECIPE = "arithmetic", "base"
 
 
@@ -42,7 +41,7 @@ def default_config() -> TrainConfig:
 
 def compose_tree(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
     """Return the composed configuration as plain dictionaries, interpolations resolved, keys unchecked."""
-    arguments = _with_recipe([_normalise(override) for override in overrides])
+    arguments = [_normalise(override) for override in overrides]
     if config_dir is not None:
         if not config_dir.is_dir():
             raise ArcherError(f"--config-dir {config_dir}: there is no such folder.")
@@ -50,12 +49,29 @@ def compose_tree(overrides: Sequence[str], config_dir: Path | None = None) -> di
     ConfigStore.instance().store(
         group="engine", name="local", package="_global_", node=defaults(TrainConfig), provider="archer"
     )
+    if any(argument.startswith("recipe=") for argument in arguments):
+        return _compose(arguments, config_dir)
+    # The embedded default's learning rate would wreck a real model, so its recipe never applies to one.
+    plain = _compose([f"recipe={PLAIN_RECIPE}", *arguments], config_dir)
+    if _model_path(plain):
+        return plain
+    return _compose([f"recipe={BUILTIN_RECIPE}", *arguments], config_dir)
+
+
+def _model_path(tree: dict[str, Any]) -> str:
+    try:
+        return tree["actor_rollout_ref"]["model"]["path"] or ""
+    except (KeyError, TypeError):  # a section was replaced by a value, which the parser will refuse
+        return ""
+
+
+def _compose(arguments: list[str], config_dir: Path | None) -> dict[str, Any]:
     try:
         with initialize_config_module("archer.conf", version_base="1.3"):
             composed = hydra_compose("config", arguments)
         return OmegaConf.to_container(composed, resolve=True)  # type: ignore[return-value]
     except (HydraException, OmegaConfBaseException) as error:
-        raise ArcherError(_readable(error, arguments)) from error
+        raise ArcherError(_readable(error, arguments, config_dir)) from error
 
 
 def recipes() -> dict[str, str]:
@@ -89,22 +105,12 @@ def _normalise(override: str) -> str:
     return "++" + override.lstrip("+")
 
 
-def _with_recipe(overrides: list[str]) -> list[str]:
-    """Choose the recipe when none is named: the embedded default, unless another model is given.
-
-    The embedded default's learning rate would wreck a real model, so its recipe never applies to one.
-    """
-    if any(override.startswith("recipe=") for override in overrides):
-        return overrides
-    other_model = any(override.startswith(f"++{MODEL_PATH}=") for override in overrides)
-    return [f"recipe={PLAIN_RECIPE if other_model else BUILTIN_RECIPE}", *overrides]
-
-
-def _readable(error: Exception, arguments: list[str]) -> str:
+def _readable(error: Exception, arguments: list[str], config_dir: Path | None) -> str:
     text = str(error)
     wanted = next((a.split("=", 1)[1] for a in arguments if a.startswith("recipe=")), None)
     if f"recipe/{wanted}" in text:
-        return f"There is no recipe {wanted!r}. Recipes: {', '.join(recipes())}."
+        own = sorted(path.stem for path in config_dir.glob("recipe/*.yaml")) if config_dir else []
+        return f"There is no recipe {wanted!r}. Recipes: {', '.join([*own, *recipes()])}."
     wanted = next((a.split("=", 1)[1] for a in arguments if a.startswith("engine=")), None)
     if f"engine/{wanted}" in text:
         return f"There is no engine {wanted!r} in this version of Archer. Engines: local."

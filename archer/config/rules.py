@@ -1,5 +1,6 @@
 """Checks of values and of the relations between them, before anything is loaded."""
 
+import math
 from collections.abc import Iterator
 
 from archer.config.parse import leaves
@@ -22,12 +23,15 @@ POSITIVE = (
     "reward.num_workers",
     "reward.timeout_s",
     "trainer.total_epochs",
+    "algorithm.filter_groups.max_num_gen_batches",
 )
 OPTIONAL_POSITIVE = (
     "data.gen_batch_size",
     "data.val_batch_size",
     "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
     "actor_rollout_ref.actor.loss_scale_factor",
+    "actor_rollout_ref.actor.clip_ratio_low",
+    "actor_rollout_ref.actor.clip_ratio_high",
     "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu",
 )
 NOT_NEGATIVE = (
@@ -46,7 +50,7 @@ LOGGERS = ("console", "tensorboard", "wandb", "trackio")
 
 def check(config: TrainConfig) -> None:
     """Raise one ArcherError that lists everything wrong with `config`; return quietly otherwise."""
-    problems = [*_ranges(config), *_sampling(config), *_batches(config), *_run(config)]
+    problems = [*_ranges(config), *_sampling(config), *_optimisation(config), *_batches(config), *_run(config)]
     if problems:
         raise ArcherError("The configuration has a problem:\n" + "\n".join(f"  {p}" for p in problems))
 
@@ -84,6 +88,26 @@ def _sampling(config: TrainConfig) -> Iterator[str]:
             yield f"{prefix}.top_k={top_k}: must be -1 (all tokens) or at least 1"
 
 
+def _optimisation(config: TrainConfig) -> Iterator[str]:
+    actor, optim = config.actor_rollout_ref.actor, config.actor_rollout_ref.actor.optim
+    prefix = "actor_rollout_ref.actor.optim"
+    if not math.isfinite(optim.lr):
+        yield f"{prefix}.lr={optim.lr}: must be a finite number"
+    if len(optim.betas) != 2 or not all(0 <= beta < 1 for beta in optim.betas):
+        yield f"{prefix}.betas={list(optim.betas)}: expected two numbers in [0, 1)"
+    if not 0 <= optim.lr_warmup_steps_ratio <= 1:
+        yield f"{prefix}.lr_warmup_steps_ratio={optim.lr_warmup_steps_ratio}: must be in [0, 1]"
+    if actor.clip_ratio_c <= 1:
+        yield f"actor_rollout_ref.actor.clip_ratio_c={actor.clip_ratio_c}: must be greater than 1"
+    if not 0 <= config.algorithm.gamma <= 1:
+        yield f"algorithm.gamma={config.algorithm.gamma}: must be in [0, 1]"
+    if config.algorithm.adv_estimator == "gae":
+        yield (
+            "algorithm.adv_estimator=gae needs a critic, which only engine=verl trains; choose grpo, dr_grpo, "
+            "rloo or reinforce_plus_plus"
+        )
+
+
 def _batches(config: TrainConfig) -> Iterator[str]:
     data, actor = config.data, config.actor_rollout_ref.actor
     if actor.ppo_mini_batch_size > data.train_batch_size:
@@ -93,8 +117,9 @@ def _batches(config: TrainConfig) -> Iterator[str]:
         )
     if not actor.use_dynamic_bsz and not actor.ppo_micro_batch_size_per_gpu:
         yield "actor_rollout_ref.actor.use_dynamic_bsz=False needs ppo_micro_batch_size_per_gpu"
-    if len(actor.optim.betas) != 2:
-        yield f"actor_rollout_ref.actor.optim.betas={list(actor.optim.betas)}: expected two numbers"
+    for key, count in (("train", data.train_max_samples), ("val", data.val_max_samples)):
+        if count != -1 and count < 1:
+            yield f"data.{key}_max_samples={count}: must be -1 (all) or at least 1"
     overlong = config.reward.reward_kwargs.overlong_buffer_cfg
     if overlong.enable and overlong.len > data.max_response_length:
         yield (

@@ -47,7 +47,7 @@ class TrainerConfig:
 class EngineConfig:
     """What runs the training loop."""
 
-    name: Literal["local", "verl"] = knob("local", "local: one process; verl: Ray + verl")
+    name: Literal["local"] = knob("local", "which engine this configuration is for: one process, one device")
     device: Literal["auto", "cpu", "cuda"] = knob("auto", "auto: cuda where there is one")
     dtype: Literal["auto", "float32", "bfloat16"] = knob(
         "auto", "compute type; auto: bfloat16 on cuda, float32 on cpu; weights stay float32"

@@ -111,14 +111,6 @@ def test_a_tokenizer_that_is_not_the_models(refusal, tmp_path):
     assert "the tokenizer is not the model's" in text
 
 
-def test_gae_says_that_it_needs_the_verl_engine(refusal):
-    assert "engine=verl" in refusal("algorithm.adv_estimator=gae")
-
-
-def test_an_unknown_advantage_estimator(refusal):
-    assert "grpo" in refusal("algorithm.adv_estimator=foo")
-
-
 def test_a_reward_function_that_is_not_there(refusal, tmp_path):
     assert "nowhere.py" in refusal(f"reward.custom_reward_function.path={tmp_path}/nowhere.py")
 

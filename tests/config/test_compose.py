@@ -63,6 +63,23 @@ def test_another_model_never_gets_the_embedded_defaults_learning_rate():
     assert config.actor_rollout_ref.actor.optim.lr == 1e-6
 
 
+def test_it_does_not_matter_how_the_other_model_is_named():
+    config = compose(["actor_rollout_ref.model={path: some/model}", "data.train_files=x.jsonl"])
+    assert config.actor_rollout_ref.actor.optim.lr == 1e-6
+
+
+def test_the_names_of_algorithms_are_those_of_their_registries():
+    from typing import get_args, get_type_hints
+
+    from archer.algorithms.advantages import ADVANTAGES
+    from archer.algorithms.policy_losses import POLICY_LOSSES
+    from archer.config.algorithm import AdvantageName
+    from archer.config.model import PolicyLossConfig
+
+    assert set(get_args(AdvantageName)) == {*ADVANTAGES, "gae"}
+    assert set(get_args(get_type_hints(PolicyLossConfig)["loss_mode"])) == set(POLICY_LOSSES)
+
+
 def test_recipes_of_ones_own_come_from_a_folder(tmp_path):
     (tmp_path / "recipe").mkdir()
     (tmp_path / "recipe" / "mine.yaml").write_text(
@@ -116,7 +133,16 @@ def test_interpolations_are_resolved():
         ("trainer.resume_mode=resume_path", "go together"),
         ("actor_rollout_ref.actor.use_dynamic_bsz=False", "needs ppo_micro_batch_size_per_gpu"),
         ("algorithm.filter_groups.metric=reward", "choose one of acc"),
-        ("actor_rollout_ref.model.path=", "actor_rollout_ref.model.path is not set"),
+        ("recipe=base", "actor_rollout_ref.model.path is not set"),
+        ("engine.name=verl", "choose one of local"),
+        ("algorithm.adv_estimator=gae", "engine=verl"),
+        ("algorithm.adv_estimator=foo", "choose one of grpo"),
+        ("algorithm.gamma=-5", "must be in [0, 1]"),
+        ("algorithm.filter_groups.max_num_gen_batches=0", "must be greater than 0"),
+        ("actor_rollout_ref.actor.optim.lr=inf", "must be a finite number"),
+        ("actor_rollout_ref.actor.optim.betas=[1.5,0.9]", "two numbers in [0, 1)"),
+        ("actor_rollout_ref.actor.clip_ratio_low=-1", "must be greater than 0"),
+        ("data.train_max_samples=0", "must be -1 (all) or at least 1"),
         ("data.train_files=[]", "data.train_files is not set"),
     ],
 )
