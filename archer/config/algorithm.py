@@ -6,7 +6,6 @@ from typing import Literal
 from archer.config.knob import knob, section
 from archer.config.model import KlEstimator
 
-
 AdvantageName = Literal[
     "grpo", "dr_grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "gae"
 ]
@@ -28,9 +27,7 @@ class FilterGroupsConfig:
 
     enable: bool = knob(False, "drop groups that are all right or all wrong and sample new prompts instead")
     metric: Literal["acc"] = knob("acc", "what is compared: the raw correctness, never the shaped reward")
-    max_num_gen_batches: int = knob(
-        10, "most generations per step; then go on with what there is"
-    )
+    max_num_gen_batches: int = knob(10, "most generations per step; then go on with what there is")
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,9 @@ class OptimConfig:
 class PolicyLossConfig:
     """Which policy loss."""
 
-    loss_mode: Literal["vanilla"] = knob("vanilla", "policy loss; `vanilla` is PPO-clip with clip-higher and dual clip")
+    loss_mode: Literal["vanilla"] = knob(
+        "vanilla", "policy loss; `vanilla` is PPO-clip with clip-higher and dual clip"
+    )
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,8 @@ LOGGERS = ("console", "tensorboard", "wandb", "trackio")
 
 def check(config: TrainConfig) -> None:
     """Raise one ArcherError that lists everything wrong with `config`; return quietly otherwise."""
-    problems = [*_ranges(config), *_sampling(config), *_optimisation(config), *_batches(config), *_run(config)]
+    rules = (_ranges, _sampling, _optimisation, _batches, _run)
+    problems = [problem for rule in rules for problem in rule(config)]
     if problems:
         raise ArcherError("The configuration has a problem:\n" + "\n".join(f"  {p}" for p in problems))
 
@@ -103,8 +104,8 @@ def _optimisation(config: TrainConfig) -> Iterator[str]:
         yield f"algorithm.gamma={config.algorithm.gamma}: must be in [0, 1]"
     if config.algorithm.adv_estimator == "gae":
         yield (
-            "algorithm.adv_estimator=gae needs a critic, which only engine=verl trains; choose grpo, dr_grpo, "
-            "rloo or reinforce_plus_plus"
+            "algorithm.adv_estimator=gae needs a critic, which only engine=verl trains; choose grpo, "
+            "dr_grpo, rloo or reinforce_plus_plus"
         )
 
 

@@ -64,7 +64,8 @@ def train(
     if print_config:
         typer.echo(to_yaml(config), nl=False)
         return
-    run_local(config, Console(), overrides)
+    again = overrides if config_dir is None else ["--config-dir", str(config_dir), *overrides]
+    run_local(config, Console(), again)
 
 
 def run_local(config: TrainConfig, console: Console, overrides: list[str]) -> None:
@@ -78,7 +79,7 @@ def run_local(config: TrainConfig, console: Console, overrides: list[str]) -> No
     try:
         outcome = run.execute()
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise ArcherError(
             f"The disk is full: {error.filename or config.run_dir} could not be written. What was saved "
@@ -87,14 +88,17 @@ def run_local(config: TrainConfig, console: Console, overrides: list[str]) -> No
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     if outcome.progress.accuracy_before is not None:
         table.add_row("accuracy before", f"{outcome.progress.accuracy_before:.1%}")
-    if outcome.progress.accuracy_after is not None and outcome.steps:
-        table.add_row("accuracy after", f"[bold green]{outcome.progress.accuracy_after:.1%}[/bold green]")
+    if outcome.progress.accuracy_after is not None:
+        at = outcome.progress.measured_at
+        when = "" if at == outcome.steps else f" at step {at}"
+        table.add_row(
+            f"accuracy after{when}", f"[bold green]{outcome.progress.accuracy_after:.1%}[/bold green]"
+        )
     table.add_row("steps", f"{outcome.steps} of {outcome.total_steps}")
     table.add_row("training time", f"{outcome.progress.seconds:.0f} s")
     table.add_row("run folder", str(run.folder.path))
-    for name in ("entropy_trace", "influence_trace"):
-        if (run.folder.path / name).is_dir():
-            table.add_row(name.replace("_", " "), str(run.folder.path / name))
+    for name, folder in trace_folders(config).items():
+        table.add_row(name, str(folder))
     newest = run.folder.checkpoints.latest()
     if newest is not None:
         table.add_row("model", str(newest.path))
@@ -102,24 +106,34 @@ def run_local(config: TrainConfig, console: Console, overrides: list[str]) -> No
     if outcome.stopped_by is not None:
         console.print("Stopped. The same command goes on from here.")
         raise typer.Exit(128 + outcome.stopped_by)
+    if config.trainer.val_only:
+        return
     console.print("\n[bold]next[/bold]")
     for command, purpose in next_steps(config, overrides, outcome.steps):
         console.print(f"  {command}", highlight=False, markup=False, soft_wrap=True)
         console.print(f"      {purpose}", style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
+def trace_folders(config: TrainConfig) -> dict[str, Path]:
+    """Return where the traces of a run are, by what the closing table calls them."""
+    entropy, influence = config.trainer.entropy_trace, config.trainer.influence_trace
+    found = {}
+    if entropy.enable:
+        found["entropy trace"] = Path(entropy.output_dir or config.run_dir / "entropy_trace")
+    if influence.enable:
+        found["influence trace"] = Path(influence.output_dir or config.run_dir / "influence_trace")
+    return found
+
+
 def next_steps(config: TrainConfig, overrides: list[str], steps: int) -> list[tuple[str, str]]:
     """What to type next, and what for. Commands are written so that they run where this one ran."""
     archer = shlex.quote(sys.argv[0]) if sys.argv[0].endswith("/archer") else "archer"
     found = []
-    if config.trainer.influence_trace.enable:
-        folder = config.run_dir / "influence_trace"
-        found.append(
-            (
-                f"{archer} trace show {shlex.quote(str(folder))} --step {steps}",
-                "entropy and influence, token by token",
-            )
-        )
+    every = config.trainer.influence_trace.write_every
+    if config.trainer.influence_trace.enable and steps >= every:
+        folder = shlex.quote(str(trace_folders(config)["influence trace"]))
+        show = f"{archer} trace show {folder} --step {steps - steps % every}"
+        found.append((show, "entropy and influence, token by token"))
     more = [o for o in overrides if not o.lstrip("+").startswith("trainer.total_training_steps=")]
     again = shlex.join([*more, f"trainer.total_training_steps={2 * max(steps, 1)}"])
     return [

@@ -14,6 +14,7 @@ class RunInfo:
     run_id: str  # the same for every start of one run folder
     folder: Path
     config: dict[str, Any]
+    first_step: int = 1  # that will be logged; later ones of a killed run are void
 
 
 class Tracker(Protocol):

@@ -13,7 +13,7 @@ class TensorboardTracker:
     def __init__(self, run: RunInfo) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer: Any = SummaryWriter(str(run.folder / "tensorboard"))
+        self._writer: Any = SummaryWriter(str(run.folder / "tensorboard"), purge_step=run.first_step)
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         """Record one scalar per metric."""
@@ -31,14 +31,19 @@ class WandbTracker:
     def __init__(self, run: RunInfo) -> None:
         import wandb
 
-        self._run: Any = wandb.init(
-            project=run.project,
-            name=run.experiment,
-            id=run.run_id,
-            resume="allow",
-            dir=str(run.folder),
-            config=run.config,
-        )
+        try:
+            self._run: Any = wandb.init(
+                project=run.project,
+                name=run.experiment,
+                id=run.run_id,
+                resume="allow",
+                dir=str(run.folder),
+                config=run.config,
+            )
+        except wandb.Error as error:
+            raise ArcherError(
+                f"W&B could not start: {error}\nRun `wandb login`, or set WANDB_MODE=offline."
+            ) from error
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         """Record the metrics of one step."""
@@ -86,6 +91,7 @@ def make_trackers(names: Sequence[str], run: RunInfo) -> list[Tracker]:
             trackers.append(TRACKERS[name](run))
         except ModuleNotFoundError as error:
             raise ArcherError(
-                f'trainer.logger names {name}, but it is not installed: pip install "archer-rl[{name}]".'
+                f"trainer.logger names {name}, but it is not installed: pip install {name}, or in a checkout "
+                f'pip install -c constraints.txt -e ".[{name}]".'
             ) from error
     return trackers

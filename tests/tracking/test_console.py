@@ -27,7 +27,9 @@ def shown(**options) -> str:
 def test_without_a_terminal_every_step_is_one_line():
     lines = shown().splitlines()
     assert len(lines) == 2
-    assert lines[0].startswith("step 1/4  reward 0.500  accuracy 50.0%  entropy 0.123  length 31.5  tok/s 1,234  eta")
+    assert lines[0].startswith(
+        "step 1/4  reward 0.500  accuracy 50.0%  entropy 0.123  length 31.5  tok/s 1,234  eta"
+    )
 
 
 def test_on_a_terminal_a_panel_shows_progress_values_and_the_rewards_course():

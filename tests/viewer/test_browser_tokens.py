@@ -259,3 +259,17 @@ def test_responses_of_a_group_can_be_ordered(page: Page, small: str) -> None:
     assert page.evaluate(order) == "0,2,1,3"
     page.get_by_label("Order of the responses").select_option("length")
     page.wait_for_function(f"() => ({order})() === '0,1,2,3'")
+
+
+def test_enter_and_arrows_do_not_wait_for_the_screen(page: Page, small: str) -> None:
+    """Typing and moving within one task of the browser, before anything could be drawn."""
+    go(page, small, "#2/0/0")
+    shown(page, "0/2/0/0")
+    page.evaluate(
+        """() => { const field = document.getElementById('search'); field.value = 'maybe';
+          field.dispatchEvent(new Event('input', { bubbles: true }));
+          field.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', bubbles: true }));
+          for (let i = 0; i < 2; i++)
+            document.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true })); }"""
+    )
+    page.wait_for_function("() => location.hash.startsWith('#2/0/0/12?')")

@@ -7,6 +7,7 @@ A checkpoint is written under a hidden name and renamed when it is complete, so 
 global_step_N is whole.
 """
 
+import pickle
 import re
 import shutil
 from dataclasses import dataclass
@@ -39,7 +40,13 @@ class Checkpoint:
             raise ArcherError(
                 f"{self.path} has no {STATE_FILE}: it is a model, not a checkpoint to resume from."
             )
-        return torch.load(file, map_location="cpu", weights_only=True)
+        try:
+            return torch.load(file, map_location="cpu", weights_only=True)
+        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+            raise ArcherError(
+                f"{file} is damaged ({str(error).splitlines()[0]}). Remove {self.path} to go on from the "
+                "checkpoint before it."
+            ) from error
 
 
 class CheckpointFolder:
@@ -75,7 +82,7 @@ class CheckpointFolder:
             tokenizer.save_pretrained(temporary)
             torch.save(state, temporary / STATE_FILE)
             sync_tree(temporary)
-        except (OSError, RuntimeError, SafetensorError) as error:
+        except (OSError, RuntimeError, ValueError, SafetensorError) as error:
             shutil.rmtree(temporary, ignore_errors=True)
             newest = self.latest()
             kept = f"Checkpoint {newest.path} is untouched" if newest else "There is no earlier checkpoint"

@@ -15,6 +15,7 @@ from archer.engines.local.judge import Judge
 from archer.engines.local.rollout import Rollout
 from archer.engines.local.sampling import SamplingParams
 from archer.engines.local.seeds import stream
+from archer.rewards.types import RewardResult
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Collected:
     """The responses a step trains on and what was sampled to get them."""
 
     judged: Judged
+    results: tuple[RewardResult, ...]  # of every response sampled, kept or not
     counts: GroupCounts  # of every group sampled, kept or not
     generations: int
     sampled_tokens: int
@@ -58,7 +60,8 @@ class Collector:
         wanted = self.config.data.train_batch_size
         if not filtering.enable:
             judged = self._generate(step, 0, wanted, first_group=0)
-            return Collected(judged, count_groups(judged.correct, judged.groups), 1, _tokens(judged), None)
+            counts = count_groups(judged.correct, judged.groups)
+            return Collected(judged, judged.results, counts, 1, _tokens(judged), None)
         state = DynamicSampling(wanted, filtering.max_num_gen_batches)
         batches: list[Judged] = []
         size = self.config.data.gen_batch_size or wanted
@@ -69,7 +72,12 @@ class Collector:
         kept = set(state.kept)
         rows = [row for row, group in enumerate(everything.groups.tolist()) if group in kept]
         return Collected(
-            everything.rows(rows), state.counts, len(batches), _tokens(everything), state.shortfall
+            everything.rows(rows),
+            everything.results,
+            state.counts,
+            len(batches),
+            _tokens(everything),
+            state.shortfall,
         )
 
     def _generate(self, step: int, batch: int, size: int, first_group: int) -> Judged:

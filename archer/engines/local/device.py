@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -52,5 +53,11 @@ def set_up(config: EngineConfig) -> Compute:
 
 
 def available_cores() -> int:
-    """Return how many cores this process may use."""
-    return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    """Return how many cores this process may use: its affinity, and its container's quota."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = Path("/sys/fs/cgroup/cpu.max")
+    if quota.is_file():
+        limit, period = quota.read_text().split()
+        if limit != "max":
+            cores = min(cores, max(1, int(limit) // int(period)))
+    return max(1, cores)

@@ -1,5 +1,6 @@
 """SIGINT and SIGTERM: finish the step, save, close. A second one ends at once."""
 
+import os
 import signal
 from types import FrameType
 
@@ -30,3 +31,4 @@ class StopRequest:
         if self.signal is not None:
             raise KeyboardInterrupt
         self.signal = signal.Signals(number)
+        os.write(2, b"\nStopping after this step. Once more ends at once, without saving.\n")

@@ -1,21 +1,29 @@
 """Metrics of a step in verl's names."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from archer.engines.local.batch import Responses
 from archer.engines.local.collect import Collected
+from archer.rewards.types import RewardResult
 
 
 def data_metrics(collected: Collected, token_rewards: Tensor, advantages: Tensor) -> dict[str, float]:
-    """Rewards, lengths and group counts of the responses a step trains on."""
+    """Rewards and lengths of the responses a step trains on.
+
+    Accuracy, failures and group counts are those of everything sampled: dynamic sampling keeps mixed groups
+    alone, whose accuracy would say nothing about the model.
+    """
     judged = collected.judged
     mask = judged.responses.mask
     lengths = judged.responses.lengths.float()
     prompt_lengths = torch.tensor([float(len(prompt.token_ids)) for prompt in judged.responses.prompts])
     groups = collected.counts
     all_groups = groups.mixed + groups.all_correct + groups.all_wrong
-    failures = [result.failure for result in judged.results if result.failure]
+    failures = [result.failure for result in collected.results if result.failure]
+    correct = torch.tensor([float(result.correct) for result in collected.results])
     return {
         **_spread("critic/score", judged.scores),
         **_spread("critic/rewards", token_rewards.sum(-1)),
@@ -23,7 +31,8 @@ def data_metrics(collected: Collected, token_rewards: Tensor, advantages: Tensor
         **_spread("response_length", lengths),
         **_spread("prompt_length", prompt_lengths),
         "response_length/clip_ratio": _mean((~judged.responses.finished).float()),
-        "reward/accuracy": _mean(judged.correct.float()),
+        **_extras(collected.results),
+        "reward/accuracy": _mean(correct),
         "reward/timeouts": float(sum(failure == "timeout" for failure in failures)),
         "reward/crashes": float(sum(failure != "timeout" for failure in failures)),
         "groups/mixed": float(groups.mixed),
@@ -31,6 +40,15 @@ def data_metrics(collected: Collected, token_rewards: Tensor, advantages: Tensor
         "groups/all_wrong": float(groups.all_wrong),
         "groups/degenerate_share": (groups.all_correct + groups.all_wrong) / max(1, all_groups),
         "train/num_gen_batches": float(collected.generations),
+    }
+
+
+def _extras(results: Sequence[RewardResult]) -> dict[str, float]:
+    """Means of the further figures that a reward function of one's own returned."""
+    names = sorted({name for result in results for name in result.extra})
+    return {
+        f"reward/{name}": _mean(torch.tensor([r.extra[name] for r in results if name in r.extra]))
+        for name in names
     }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel
 
 from archer.config.model import ModelConfig
 from archer.data.builtin import tiny_reasoner_path
@@ -71,7 +71,23 @@ def load_policy(config: ModelConfig, compute: Compute) -> PreTrainedModel:
     else:
         model.eval()
     disable_dropout(model)
+    _repair_generation_config(model)
     return model
+
+
+def _repair_generation_config(model: PreTrainedModel) -> None:
+    """Keep only the token ids of a generation configuration that could be read but not be saved again."""
+    config = model.generation_config
+    if config is None:
+        return
+    try:
+        config.validate(strict=True)
+    except ValueError:
+        model.generation_config = GenerationConfig(
+            bos_token_id=config.bos_token_id,
+            eos_token_id=config.eos_token_id,
+            pad_token_id=config.pad_token_id,
+        )
 
 
 def load_reference(config: ModelConfig, compute: Compute) -> PreTrainedModel:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from transformers import DynamicCache
+
 from archer.config.root import TrainConfig
 from archer.data.prompts import Prompt, PromptDataset, load_prompts
 from archer.data.sampler import PromptSampler
@@ -43,8 +45,8 @@ def build(config: TrainConfig, start: Checkpoint | None) -> Parts:
     tokenizer = load_tokenizer(options.model)
     train, val = _datasets(config, tokenizer)
     scorer = RewardScorer(_reward_config(config))
-    for prompt in (*train, *(val or ())):
-        scorer.check(prompt.data_source, prompt.ground_truth)
+    _check_rewards(scorer, train, "data.train_files")
+    _check_rewards(scorer, val or (), "data.val_files")
 
     source = options.model if start is None else replace(options.model, path=str(start.path.resolve()))
     model = load_policy(source, compute)
@@ -56,11 +58,14 @@ def build(config: TrainConfig, start: Checkpoint | None) -> Parts:
     rollout = Rollout(
         sampling_weights.model,
         compute,
-        RolloutLimits(config.data.max_response_length, options.rollout.max_num_seqs),
+        RolloutLimits(
+            config.data.max_response_length, options.rollout.max_num_seqs, config.data.max_prompt_length
+        ),
         stop_token_ids(model, tokenizer),
         tokenizer.pad_token_id,
         config.engine.compile_decoding,
     )
+    _check_cache(model)
     _check_context(model, config)
     _check_vocabulary(model, (*train, *(val or ())))
     overlong = config.reward.reward_kwargs.overlong_buffer_cfg
@@ -114,6 +119,25 @@ def _reward_config(config: TrainConfig) -> RewardConfig:
     )
 
 
+def _check_rewards(scorer: RewardScorer, prompts: Sequence[Prompt], key: str) -> None:
+    """Refuse prompts that no rule can judge, before training."""
+    for prompt in prompts:
+        try:
+            scorer.check(prompt.data_source, prompt.ground_truth)
+        except ArcherError as error:
+            raise ArcherError(f"{key}, prompt {prompt.index + 1}: {error}") from error
+
+
+def _check_cache(model: Any) -> None:
+    """Refuse architectures whose state cannot be shared out to the responses of a group."""
+    layers = DynamicCache(config=model.config).layers
+    if any(not hasattr(layer, "batch_repeat_interleave") for layer in layers):
+        raise ArcherError(
+            f"{type(model).__name__} keeps a state that is not a key-value cache, which engine=local cannot "
+            "sample from. Choose a model with attention layers."
+        )
+
+
 def _check_vocabulary(model: Any, prompts: Sequence[Prompt]) -> None:
     """Refuse prompts with tokens that the model has no embedding for: a tokenizer that is not the model's."""
     known = model.get_input_embeddings().weight.shape[0]
@@ -127,7 +151,7 @@ def _check_vocabulary(model: Any, prompts: Sequence[Prompt]) -> None:
 
 def _check_context(model: Any, config: TrainConfig) -> None:
     """Refuse lengths that the model's positions cannot hold."""
-    limit = getattr(model.config, "max_position_embeddings", None)
+    limit = model.config.to_dict().get("max_position_embeddings")
     wanted = config.data.max_prompt_length + config.data.max_response_length
     if limit is not None and wanted > limit:
         raise ArcherError(

@@ -27,6 +27,7 @@ class RolloutLimits:
 
     max_response_length: int
     max_num_seqs: int
+    max_prompt_length: int = 0  # lets static decoding use one cache length for all batches
 
 
 class Rollout:
@@ -113,10 +114,11 @@ class Rollout:
             logits=output.logits[:, -1].repeat_interleave(n, 0),
             positions=lengths.repeat_interleave(n),
             real=real.repeat_interleave(n, 0) if padded else None,
-            cache=cache,
+            cache=cache if self._static is None else DynamicCache(),  # the static decoder has its own copy
         )
         if self._static is not None:
-            self._static.start(cache, longest, self.limits.max_response_length, state.real)
+            total = max(longest, self.limits.max_prompt_length) + self.limits.max_response_length
+            self._static.start(cache, longest, total - longest, state.real)
         return state
 
     def _decode(self, state: "_State", tokens: Tensor, out: "_Transcript") -> "_State":

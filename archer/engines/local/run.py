@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 
 from rich.console import Console
@@ -23,6 +24,7 @@ class Progress:
 
     accuracy_before: float | None = None
     accuracy_after: float | None = None
+    measured_at: int | None = None  # step that accuracy_after belongs to
     seconds: float = 0.0
 
 
@@ -56,22 +58,21 @@ class Run:
 
     def _execute(self, start: Checkpoint | None, stop: StopRequest) -> Outcome:
         parts = build(self.config, start)
-        trackers: list[Tracker] = []
-        traces = Traces(self.config, parts.tokenizer, resumed_at=0 if start is None else start.step)
-        try:
+        with ExitStack() as closing:
+            closing.callback(parts.scorer.close)
+            self.folder.settle()
+            traces = Traces(self.config, parts.tokenizer, resumed_at=0 if start is None else start.step)
+            closing.callback(traces.close)
             trainer = Trainer(parts, traces)
             if start is not None:
                 self._restore(trainer, start)
             self._introduce(trainer, start)
             trackers = self._trackers(start)
-            self._loop(parts, trainer, trackers, stop)
-        finally:
             for tracker in trackers:
-                tracker.close()
-            parts.scorer.close()
-            traces.close()
+                closing.callback(tracker.close)
+            self._loop(parts, trainer, trackers, stop)
         outcome = Outcome(trainer.step, parts.total_steps, self.progress, stop.signal)
-        if not stop():
+        if not stop() and not self.config.trainer.val_only:
             self.folder.write_result(
                 {
                     "accuracy_before": self.progress.accuracy_before,
@@ -84,11 +85,12 @@ class Run:
 
     def _loop(self, parts: Parts, trainer: Trainer, trackers: list[Tracker], stop: StopRequest) -> None:
         options = self.config.trainer
-        if trainer.step == 0 and (options.val_before_train or options.val_only):
+        if options.val_only or (trainer.step == 0 and options.val_before_train):
             self._validate(parts, trainer, trackers, stop)
         if options.val_only:
             return
-        with ConsoleProgress(self.console, trainer.step, parts.total_steps) as shown:
+        console = self.console if "console" in options.logger else Console(quiet=True)
+        with ConsoleProgress(console, trainer.step, parts.total_steps) as shown:
             while trainer.step < parts.total_steps and not stop():
                 started = time.monotonic()
                 report = trainer.train_step()
@@ -97,7 +99,7 @@ class Run:
                 if report.warning:
                     shown.say(f"[yellow]step {trainer.step}: {report.warning}[/yellow]")
                 if _due(options.test_freq, trainer.step, last):
-                    metrics = metrics | self._measure(parts)
+                    metrics = metrics | self._measure(parts, trainer.step)
                 for tracker in trackers:
                     tracker.log(trainer.step, metrics)
                 shown.update(trainer.step, metrics)
@@ -106,22 +108,25 @@ class Run:
                     self._save(parts, trainer)
 
     def _validate(self, parts: Parts, trainer: Trainer, trackers: list[Tracker], stop: StopRequest) -> None:
-        """Measure the accuracy before training."""
-        metrics = self._measure(parts, stop)
-        self.progress.accuracy_before = self.progress.accuracy_after
-        if metrics:
-            self.console.print(
-                f"accuracy on held-out prompts: {self.progress.accuracy_before:.1%}", highlight=False
-            )
+        """Measure the accuracy of the weights as they are: before training, or alone."""
+        metrics = self._measure(parts, trainer.step, stop)
+        if not metrics:
+            return
+        accuracy = self.progress.accuracy_after if trainer.step else self.progress.accuracy_before
+        self.console.print(f"accuracy on held-out prompts: {accuracy:.1%}", highlight=False)
+        if trainer.step == 0:
             for tracker in trackers:
                 tracker.log(trainer.step, metrics)
 
-    def _measure(self, parts: Parts, stop: Callable[[], bool] = lambda: False) -> dict[str, float]:
+    def _measure(self, parts: Parts, step: int, stop: Callable[[], bool] = lambda: False) -> dict[str, float]:
         """Validate. After a step this is not interrupted: the step's metrics would lack what is due."""
         result = parts.validator.validate(stop) if parts.validator is not None else None
         if result is None:
             return {}
-        self.progress.accuracy_after = result.accuracy
+        if step == 0:
+            self.progress.accuracy_before = result.accuracy
+        else:
+            self.progress.accuracy_after, self.progress.measured_at = result.accuracy, step
         return result.metrics
 
     def _save(self, parts: Parts, trainer: Trainer) -> None:
@@ -141,6 +146,7 @@ class Run:
             run_id=self.folder.run_id,
             folder=self.folder.path,
             config=asdict(self.config),
+            first_step=1 if start is None else start.step + 1,
         )
         return [
             JsonlTracker(self.folder.metrics_file, last_step=-1 if start is None else start.step),
@@ -161,6 +167,8 @@ class Run:
         ]
         if self.config.trainer.influence_trace.enable:
             lines.append(trainer.recorder.tracer.describe())
+        if parts.collector.dataset.overlong:
+            lines.append(f"{parts.collector.dataset.overlong:,} prompts over data.max_prompt_length left out")
         if start is not None:
             lines.append(f"going on from step {trainer.step} ({start.path})")
         for line in lines:

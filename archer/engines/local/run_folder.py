@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+import yaml
 from omegaconf import OmegaConf
 
 from archer.config.compose import to_yaml
+from archer.config.parse import defaults
 from archer.config.root import TrainConfig
 from archer.engines.local.checkpoint import Checkpoint, CheckpointFolder, checkpoint_at
 from archer.errors import ArcherError
@@ -31,7 +33,11 @@ MAY_CHANGE = (
     "actor_rollout_ref.rollout.max_num_seqs",
     "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu",
 )
-MAY_NOT_CHANGE = ("trainer.skip_optimizer_step", "engine.name")
+MAY_NOT_CHANGE = (
+    "trainer.skip_optimizer_step",
+    "trainer.influence_trace.skip_optimizer_step",
+    "engine.name",
+)
 
 
 class RunFolder:
@@ -56,12 +62,13 @@ class RunFolder:
     def claim(self) -> Checkpoint | None:
         """Take the folder for this run and return the checkpoint to go on from.
 
-        Nothing is changed before every check has passed.
+        Nothing that is there is changed, and the configuration is only written by `settle`: a command that
+        fails before training leaves no mark on a new folder.
         """
         config_file = self.path / "config.yaml"
         if self.path.exists() and not self.path.is_dir():
             raise ArcherError(f"{self.path} is a file; the run needs a folder. {_elsewhere()}")
-        if self.path.is_dir() and any(self.path.iterdir()) and not config_file.is_file():
+        if self._holds_files() and not config_file.is_file():
             raise ArcherError(
                 f"{self.path} holds files but no config.yaml, so it is not the folder of an Archer run. "
                 f"{_elsewhere()}"
@@ -75,10 +82,13 @@ class RunFolder:
             self.checkpoints.clean()
             if not (self.path / ".run_id").is_file():
                 write_atomically(self.path / ".run_id", uuid.uuid4().hex[:8])
-            write_atomically(config_file, to_yaml(self._config))
         except OSError as error:
             raise ArcherError(f"{self.path} cannot be written: {error.strerror}. {_elsewhere()}") from error
         return start
+
+    def settle(self) -> None:
+        """Make the folder this run's: everything that could be checked has been."""
+        write_atomically(self.path / "config.yaml", to_yaml(self._config))
 
     def write_result(self, result: dict[str, Any]) -> None:
         """Write the figures of the finished run."""
@@ -93,24 +103,29 @@ class RunFolder:
     def _starting_point(self) -> Checkpoint | None:
         trainer = self._config.trainer
         newest = self.checkpoints.latest()
-        if trainer.resume_mode == "disable" and newest is not None:
+        if trainer.resume_mode == "disable" and (newest is not None or self.metrics_file.is_file()):
             raise ArcherError(
-                f"trainer.resume_mode=disable, but {newest.path} is there already and would be lost. "
+                f"trainer.resume_mode=disable, but {self.path} holds a run already, which would be lost. "
                 f"{_elsewhere()}"
             )
         if trainer.resume_mode == "resume_path":
             assert trainer.resume_from_path is not None
             chosen = checkpoint_at(trainer.resume_from_path)
-            if newest is not None and newest.step > chosen.step:
+            if newest is None or newest.step <= chosen.step:
+                return chosen
+            if self.path.resolve() in chosen.path.resolve().parents:
                 raise ArcherError(
                     f"{self.path} holds later checkpoints than step {chosen.step}, which would be lost. "
                     f"{_elsewhere()}"
                 )
-            return chosen
-        return newest
+        return newest  # also where this run, begun from another's checkpoint, has got further since
 
     def _check_owner(self, config_file: Path) -> None:
-        theirs = _flatten(OmegaConf.to_container(OmegaConf.load(config_file)))
+        try:
+            stored = _flatten(OmegaConf.to_container(OmegaConf.load(config_file)))
+        except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
+            raise ArcherError(f"{config_file} cannot be read as a configuration: {error}") from error
+        theirs = _flatten(defaults(TrainConfig)) | stored  # settings that did not exist then had no effect
         ours = _flatten(OmegaConf.to_container(OmegaConf.create(to_yaml(self._config))))
         different = [
             f"  {key}: {theirs.get(key)!r} there, {ours.get(key)!r} now"
@@ -123,6 +138,9 @@ class RunFolder:
                 + "\n".join(different)
                 + f"\n{_elsewhere()} Or give the same settings to go on with that run."
             )
+
+    def _holds_files(self) -> bool:
+        return self.path.is_dir() and any(not path.name.startswith(".") for path in self.path.iterdir())
 
     def _acquire(self) -> None:
         lock = (self.path / ".lock").open("w")

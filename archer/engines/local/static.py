@@ -15,7 +15,11 @@ LENGTH_STEP = 64  # cache lengths are rounded up to this, so that few shapes are
 
 
 class StaticDecoder:
-    """One token per row and call, on a cache whose buffers are reused for batches of the same shape."""
+    """One token per row and call, on a cache whose buffers are reused for batches of the same shape.
+
+    Rows are filled up to a power of two and lengths to a multiple of 64, so that only a handful of shapes is
+    ever compiled.
+    """
 
     def __init__(self, model: PreTrainedModel, compile_forward: bool = True) -> None:
         self.model = model
@@ -28,6 +32,7 @@ class StaticDecoder:
         self._cache: Cache | None = None
         self._real: Tensor | None = None
         self._length = 0
+        self._rows = 0
 
     def start(
         self, prompt_cache: DynamicCache, prompt_length: int, new_tokens: int, real: Tensor | None
@@ -37,17 +42,18 @@ class StaticDecoder:
         Every layer of `prompt_cache` holds all positions, as in `DynamicCache()` without a configuration.
         """
         total = -(-(prompt_length + new_tokens) // LENGTH_STEP) * LENGTH_STEP
-        rows = prompt_cache.layers[0].keys.shape[0]
+        self._rows = prompt_cache.layers[0].keys.shape[0]
+        rows = 1 << (self._rows - 1).bit_length()
         key = (rows, total)
         if key not in self._caches:
             self._caches[key] = Cache(layers=[StaticLayer(total) for _ in prompt_cache.layers])
         self._cache = self._caches[key]
         self._cache.reset()
         for layer, source in enumerate(prompt_cache.layers):
-            self._cache.update(source.keys, source.values, layer)
+            self._cache.update(_padded(source.keys, rows), _padded(source.values, rows), layer)
         device = prompt_cache.layers[0].keys.device
         self._real = torch.zeros(rows, total, dtype=torch.long, device=device)
-        self._real[:, :prompt_length] = 1 if real is None else real.long()
+        self._real[: self._rows, :prompt_length] = 1 if real is None else real.long()
         self._length = prompt_length
 
     def step(self, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -56,11 +62,17 @@ class StaticDecoder:
         self._real[:, self._length] = 1
         self._length += 1
         output = self._forward(
-            input_ids=tokens[:, None],
+            input_ids=_padded(tokens, len(self._real))[:, None],
             attention_mask=self._real,
-            position_ids=positions[:, None],
+            position_ids=_padded(positions, len(self._real))[:, None],
             past_key_values=self._cache,
             use_cache=True,
         )
         # The compiled forward owns its output buffer and overwrites it at the next replay.
-        return output.logits[:, -1].clone()
+        return output.logits[: self._rows, -1].clone()
+
+
+def _padded(tensor: Tensor, rows: int) -> Tensor:
+    """Add rows of zeros up to `rows`."""
+    missing = rows - len(tensor)
+    return tensor if missing == 0 else torch.cat([tensor, tensor.new_zeros(missing, *tensor.shape[1:])])

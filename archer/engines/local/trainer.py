@@ -84,7 +84,7 @@ class Trainer:
             )
             self.parts.sampling_weights.refresh()
         metrics |= timings.metrics() | self._performance(collected, timings)
-        return StepReport(metrics, collected.warning)
+        return StepReport(metrics, _warning(collected, metrics))
 
     def state_dict(self) -> dict[str, Any]:
         """Everything besides the weights that the next step depends on."""
@@ -187,6 +187,14 @@ class Trainer:
             "perf/throughput": collected.sampled_tokens / seconds,
             "perf/max_memory_allocated_gb": self.parts.compute.peak_memory_gb(),
         }
+
+
+def _warning(collected: Collected, metrics: dict[str, float]) -> str | None:
+    skipped = int(metrics.get("actor/skipped_updates", 0))
+    notes = [collected.warning] if collected.warning else []
+    if skipped:
+        notes.append(f"{skipped} updates had a gradient that is not finite and were skipped")
+    return "; ".join(notes) or None
 
 
 def _nothing(collected: Collected) -> dict[str, float]:

@@ -6,7 +6,7 @@ import { Heatmap } from "./heatmap.js";
 import { PositionChart } from "./chart.js";
 import { isDark } from "./colour.js";
 import { matchTokens } from "./search.js";
-import { passing } from "./tokens.js";
+import { filterOf, passing } from "./tokens.js";
 import { tokenFacts, tokenName } from "./tooltip.js";
 import { verdictMark } from "./stepview.js";
 
@@ -101,7 +101,7 @@ export class ResponseView {
   move(key) {
     const { response, context } = this.view;
     if (!response.span) return;
-    const from = this.token ?? -1;
+    const from = Math.min(this.store.state.token ?? -1, response.span - 1); // keys may come faster than frames
     const layout = this.heatmap.layout;
     let to = Math.max(from, 0);
     if (key === "ArrowRight") to = Math.min(from + 1, response.span - 1);
@@ -115,13 +115,18 @@ export class ResponseView {
     requestAnimationFrame(() => this.tooltip.show(context.head, response, to, this.heatmap.pointOf(to)));
   }
 
+  // To the next or previous match of what is in the search field now, which may not be on the screen yet.
   jump(direction) {
-    if (!this.matches?.length) return;
-    const from = this.token ?? -1;
+    const { state } = this.store;
+    const { search } = filterOf(state);
+    if (!this.view || this.view.response.row !== state.response || !search || search.error) return;
+    const { starts } = matchTokens(this.view.response, search);
+    if (!starts.length) return;
+    const from = state.token ?? -1;
     const next =
       direction > 0
-        ? (this.matches.find((start) => start > from) ?? this.matches[0])
-        : (this.matches.findLast((start) => start < from) ?? this.matches[this.matches.length - 1]);
+        ? (starts.find((start) => start > from) ?? starts[0])
+        : (starts.findLast((start) => start < from) ?? starts[starts.length - 1]);
     this.store.go({ token: next });
   }
 }
