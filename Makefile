@@ -48,6 +48,7 @@ types: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 unit: $(VENV)/.installed-dev
+	@sh scripts/ensure_chromium.sh
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 format: $(VENV)/.installed-dev
