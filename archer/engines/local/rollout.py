@@ -15,6 +15,7 @@ from transformers import DynamicCache, PreTrainedModel
 from archer.data.prompts import Prompt
 from archer.engines.local.batch import Responses, concatenate
 from archer.engines.local.device import Compute
+from archer.engines.local.growing import growing_cache
 from archer.engines.local.sampling import SamplingParams, sample_tokens
 from archer.engines.local.static import StaticDecoder
 
@@ -99,7 +100,7 @@ class Rollout:
         real = torch.arange(longest, device=device) >= (longest - lengths)[:, None]  # [P, S]
         padded = not bool(real.all())
         # With the configuration the cache forgets what leaves a sliding window; the static one wants it all.
-        cache = DynamicCache(config=self.model.config) if self._static is None else DynamicCache()
+        cache = growing_cache(self.model.config) if self._static is None else DynamicCache()
         output = self.model(
             input_ids=ids,
             attention_mask=real.long() if padded else None,
