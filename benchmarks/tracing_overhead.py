@@ -1,8 +1,8 @@
 """What influence tracing costs: a full update step of the local engine with and without it.
 
-All linear modules of the decoder layers, all tokens, inverse mode, scores included. Both sides update the same
-model on the same responses, in turn, in one process; the ratio is of median times. Peak memory is that of a process
-(CPU) or an allocator (CUDA) of its own for each side.
+All linear modules of the decoder layers, all tokens, inverse mode, scores included. Both sides update the
+same model on the same responses, in turn, in one process; the ratio is of median times. Peak memory is that
+of a process (CPU) or an allocator (CUDA) of its own for each side.
 
     python benchmarks/tracing_overhead.py                           # the tiny model on the CPU
     python benchmarks/tracing_overhead.py --model 1.5b --rows 64 --length 1024 --budget 16384   # on a GPU
