@@ -30,12 +30,27 @@ def sample_tokens(
     log_probs = scaled.log_softmax(-1)
     if params.do_sample:
         kept = truncate(log_probs, params.top_k, params.top_p)
-        # The Gumbel-max trick: argmax(log p + Gumbel noise) is a draw from p, without a normalisation.
-        noise = torch.empty_like(kept).exponential_(generator=generator).log_()
-        tokens = (kept - noise).argmax(-1)
+        tokens = draw(kept, generator)
     else:
         tokens = log_probs.argmax(-1)
     return tokens, log_probs.gather(-1, tokens[:, None])[:, 0]
+
+
+def draw(
+    log_probs: Tensor,  # [B, V], need not be normalised
+    generator: torch.Generator,
+) -> Tensor:  # [B]
+    """Draw one token per row by inverting its distribution function: the first with F(token) > u F(last).
+
+    One uniform number a row instead of noise for every token of the vocabulary, which took longer than the
+    rest of the draw; in float64, so that no token of a large vocabulary is lost to rounding. A token of
+    probability 0 adds nothing to F and is never first.
+    """
+    distribution = log_probs.double().exp_().cumsum_(-1)
+    total = distribution[:, -1:]
+    u = torch.rand(len(total), 1, dtype=torch.float64, device=total.device, generator=generator) * total
+    u = torch.minimum(u, total.nextafter(torch.zeros_like(total)))  # u F(last) may have rounded up to F(last)
+    return torch.searchsorted(distribution, u, right=True)[:, 0]
 
 
 def truncate(

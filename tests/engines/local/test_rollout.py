@@ -110,9 +110,9 @@ def test_a_response_ends_with_its_first_stop_token_or_at_the_limit(qwen2, make_r
 
 
 def test_responses_are_no_wider_than_the_longest(qwen2, make_rollout, make_prompts):
-    responses = make_rollout(qwen2(tied=True), 60).generate(make_prompts([4]), 4, SAMPLED, rng(3))
+    responses = make_rollout(qwen2(tied=True), 300).generate(make_prompts([4]), 4, SAMPLED, rng(3))
     assert responses.finished.all()
-    assert responses.tokens.shape[1] == int(responses.lengths.max()) < 60
+    assert responses.tokens.shape[1] == int(responses.lengths.max()) < 300
 
 
 def test_a_limit_of_one_token_gives_one_token(qwen2, make_rollout, make_prompts):
