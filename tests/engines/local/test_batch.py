@@ -4,7 +4,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from archer.config.model import ActorConfig
 from archer.engines.local.batch import concatenate, micro_batch, split_by_rows, split_by_tokens
+from archer.engines.local.update import micro_batches, total_lengths
 
 CPU = torch.device("cpu")
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=30)
@@ -102,3 +104,12 @@ def test_a_micro_batch_holds_prompt_and_response_without_a_gap(make_responses):
     for place, row in enumerate([0, 2]):
         sequence = [*responses.prompts[row].token_ids, *responses.tokens[row][responses.mask[row]].tolist()]
         assert batch.input_ids[place, : len(sequence)].tolist() == sequence
+
+
+def test_token_budgets_count_prompt_and_response(make_responses):
+    responses = make_responses([3, 5], [4, 2])
+    assert total_lengths(responses) == [7, 7]
+    budget = ActorConfig(ppo_max_token_len_per_gpu=13)
+    assert list(micro_batches(responses, [0, 1], budget)) == [[0], [1]]
+    budget = ActorConfig(ppo_max_token_len_per_gpu=14)
+    assert list(micro_batches(responses, [0, 1], budget)) == [[0, 1]]

@@ -9,7 +9,7 @@ from torch import Tensor
 from archer.config.model import ActorConfig
 from archer.engines.local.experience import Experience
 from archer.engines.local.policy import Policy
-from archer.engines.local.update import Updater, micro_batches, mini_batches, total_lengths
+from archer.engines.local.update import Updater, mini_batches
 
 PROMPTS = [3, 3, 3, 1, 1, 1, 6, 6, 6, 2, 2, 2]
 RESPONSES = [4, 7, 1, 5, 2, 8, 3, 3, 6, 1, 2, 9]
@@ -390,12 +390,3 @@ def test_shuffled_mini_batches_depend_on_seed_step_and_epoch_alone_and_keep_grou
             groups[batch[i]] == groups[batch[i + 1]] == groups[batch[i + 2]] for i in range(0, len(batch), 3)
         )
     assert len({str(o) for o in (first, order(epoch=1), order(step=2), order(seed=43))}) == 4
-
-
-def test_token_budgets_count_prompt_and_response(make_responses):
-    responses = make_responses([3, 5], [4, 2])
-    assert total_lengths(responses) == [7, 7]
-    budget = ActorConfig(ppo_max_token_len_per_gpu=13)
-    assert list(micro_batches(responses, [0, 1], budget)) == [[0], [1]]
-    budget = ActorConfig(ppo_max_token_len_per_gpu=14)
-    assert list(micro_batches(responses, [0, 1], budget)) == [[0, 1]]
