@@ -126,6 +126,33 @@ class RewardScorer:
         self._count(results)
         return results
 
+    def has_answers(self, data_source: str) -> bool:
+        """Tell whether responses of a data source are judged by a final answer, which can be compared."""
+        return self._rule(data_source) in (BuiltinRule.MATH, BuiltinRule.NUMERIC)
+
+    def answer(self, data_source: str, response: str) -> str | None:
+        """Return a response's final answer; None if it gives none, or where something else is judged."""
+        if not self.has_answers(data_source):
+            return None
+        return extract_answer(response, self._config.last_number_fallback)
+
+    def same_answers(self, data_source: str, pairs: Sequence[tuple[str, str]]) -> list[bool]:
+        """Tell for each pair of final answers whether the data source's rule takes them for the same.
+
+        A comparison that fails or takes too long says no. Nothing of this is counted: no response is judged.
+        """
+        algebra = self._rule(data_source) is BuiltinRule.MATH
+        verdicts = [fast_verdict(answer, (other,)) for answer, other in pairs]
+        tasks = {
+            index: MathTask(pairs[index][0], (pairs[index][1],))
+            for index, verdict in enumerate(verdicts)
+            if verdict is None and algebra
+        }
+        done = dict(zip(tasks, self._run(list(tasks.values())) if tasks else [], strict=True))
+        return [
+            done[index].correct if index in done else bool(verdict) for index, verdict in enumerate(verdicts)
+        ]
+
     def close(self) -> None:
         """Kill the worker processes. A later `score` starts new ones."""
         if self._pool is not None:

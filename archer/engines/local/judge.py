@@ -11,7 +11,7 @@ from archer.engines.local.batch import Responses
 from archer.engines.local.experience import Judged
 from archer.rewards.overlong import overlong_penalty
 from archer.rewards.scorer import RewardScorer
-from archer.rewards.types import RewardRequest
+from archer.rewards.types import RewardRequest, RewardResult
 
 
 class Judge:
@@ -25,17 +25,22 @@ class Judge:
         self.overlong = overlong
         self.max_response_length = max_response_length
 
-    def judge(self, responses: Responses, groups: Tensor, shaped: bool = True) -> Judged:
-        """Verify every response. `shaped=False` leaves the overlong penalty out (validation)."""
+    def judge(self, responses: Responses, groups: Tensor) -> Judged:
+        """Verify every response, and penalise the overlong ones where that is switched on."""
+        _, results = self.verdicts(responses)
+        penalties = torch.zeros(len(responses))
+        if self.overlong.enable:
+            penalties = torch.tensor([self._penalty(length) for length in responses.lengths.tolist()])
+        return Judged(responses, groups, tuple(results), penalties)
+
+    def verdicts(self, responses: Responses) -> tuple[Sequence[str], list[RewardResult]]:
+        """Return the text of every response and its raw verdict: what evaluations measure."""
         texts = self.decode(responses)
         requests = [
             RewardRequest(prompt.data_source, text, prompt.ground_truth, prompt.extra_info)
             for prompt, text in zip(responses.prompts, texts, strict=True)
         ]
-        penalties = torch.zeros(len(responses))
-        if shaped and self.overlong.enable:
-            penalties = torch.tensor([self._penalty(length) for length in responses.lengths.tolist()])
-        return Judged(responses, groups, tuple(self.scorer.score(requests)), penalties)
+        return texts, self.scorer.score(requests)
 
     def decode(self, responses: Responses) -> Sequence[str]:
         """Return the text of every response, special tokens left out."""

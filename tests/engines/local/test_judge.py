@@ -60,8 +60,8 @@ def test_the_overlong_penalty_shapes_the_score_and_leaves_the_verdict_alone(resp
     assert judged.correct.tolist() == [False, True, False, True]
 
 
-def test_validation_is_judged_without_the_penalty(responses):
+def test_raw_verdicts_come_with_the_text_and_without_the_penalty(responses):
     subject, _ = judge(OverlongBufferConfig(enable=True, len=4, penalty_factor=0.5))
-    assert (
-        subject.judge(responses, torch.zeros(4, dtype=torch.long), shaped=False).penalties.tolist() == [0] * 4
-    )
+    texts, results = subject.verdicts(responses)
+    assert texts == ["b", "c" * 6, "d" * 8, "e" * 10]
+    assert [result.score for result in results] == [0, 2, 0, 2]

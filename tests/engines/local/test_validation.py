@@ -1,4 +1,4 @@
-"""Accuracy on held-out prompts: avg@n, pass@n, and the same random stream every time."""
+"""Accuracy on held-out prompts while training: its settings, its batches, the same streams every time."""
 
 import pytest
 import torch
@@ -6,33 +6,9 @@ import torch
 from archer.config import compose
 from archer.data.prompts import Prompt, PromptDataset
 from archer.engines.local.batch import Responses
-from archer.engines.local.experience import Judged
-from archer.engines.local.validation import Validator, summarise
+from archer.engines.local.validation import Validator
+from archer.rewards.scorer import RewardConfig, RewardScorer
 from archer.rewards.types import RewardResult
-
-
-def test_mean_and_pass_are_taken_per_data_source_and_the_accuracy_over_all_prompts():
-    result = summarise(
-        {"easy": [[True, True], [True, False], [False, False]], "hard": [[False, True]]},
-        {"easy": [1, 2, 3, 4, 5, 9], "hard": [10, 20]},
-        n=2,
-    )
-    assert result.metrics == pytest.approx(
-        {
-            "val-core/easy/acc/mean@2": (1 + 0.5 + 0) / 3,
-            "val-core/easy/acc/pass@2": 2 / 3,
-            "val-aux/easy/response_length/mean": 4,
-            "val-core/hard/acc/mean@2": 0.5,
-            "val-core/hard/acc/pass@2": 1,
-            "val-aux/hard/response_length/mean": 15,
-        }
-    )
-    assert result.accuracy == pytest.approx((1 + 0.5 + 0 + 0.5) / 4)
-
-
-def test_with_one_response_mean_and_pass_agree():
-    metrics = summarise({"a": [[True], [False], [False]]}, {"a": [1, 1, 1]}, n=1).metrics
-    assert metrics["val-core/a/acc/mean@1"] == metrics["val-core/a/acc/pass@1"] == pytest.approx(1 / 3)
 
 
 class CountingRollout:
@@ -56,19 +32,20 @@ class CountingRollout:
 
 
 class ParityJudge:
-    """Right where the first token is even; in validation without shaping."""
+    """Right where the first token is even."""
 
-    def judge(self, responses, groups, shaped=True) -> Judged:
-        assert not shaped
-        results = tuple(RewardResult.of_verdict(token % 2 == 0) for token in responses.tokens[:, 0].tolist())
-        return Judged(responses, groups, results, torch.zeros(len(responses)))
+    scorer = RewardScorer(RewardConfig())
+
+    def verdicts(self, responses):
+        first = responses.tokens[:, 0].tolist()
+        return [str(token) for token in first], [RewardResult.of_verdict(token % 2 == 0) for token in first]
 
 
 @pytest.fixture
 def make_validator(compute):
     def make(*overrides: str) -> tuple[Validator, CountingRollout]:
         config = compose([*overrides])
-        sources = ["a", "b", "a", "b", "b"]
+        sources = ["math", "aime24", "math", "aime24", "aime24"]
         prompts = [Prompt(i, (), (1, 2), source, "0", {}) for i, source in enumerate(sources)]
         rollout = CountingRollout(compute)
         return Validator(config, PromptDataset(prompts, 0), rollout, ParityJudge()), rollout
@@ -85,7 +62,7 @@ SAMPLED = (
 )
 
 
-def test_every_validation_uses_the_same_random_stream(make_validator):
+def test_every_validation_uses_the_same_random_streams(make_validator):
     validator, rollout = make_validator(*SAMPLED)
     assert validator.validate() == validator.validate()
     assert torch.equal(*rollout.drawn)
@@ -100,11 +77,17 @@ def test_validation_samples_with_its_own_settings_in_batches_of_its_own_size(mak
     verdicts = [(tokens[:, 0] % 2 == 0).view(-1, 4) for tokens in rollout.drawn]
     share = torch.cat(verdicts).float().mean(-1)
     assert result.accuracy == pytest.approx(float(share.mean()))
-    assert result.metrics["val-core/a/acc/mean@4"] == pytest.approx(float(share[[0, 2]].mean()))
-    assert result.metrics["val-core/b/acc/pass@4"] == pytest.approx(
+    assert result.metrics["val-core/math/acc/mean@4"] == pytest.approx(float(share[[0, 2]].mean()))
+    assert result.metrics["val-core/aime24/acc/pass@4"] == pytest.approx(
         float((share[[1, 3, 4]] > 0).float().mean())
     )
-    assert result.metrics["val-aux/b/response_length/mean"] == pytest.approx((2 + 4 + 5) / 3)
+    assert result.metrics["val-aux/aime24/response_length/mean"] == pytest.approx((2 + 4 + 5) / 3)
+
+
+def test_without_a_batch_size_as_many_prompts_go_together_as_may_be_decoded_at_a_time(make_validator):
+    validator, rollout = make_validator(*SAMPLED, "actor_rollout_ref.rollout.max_num_seqs=12")
+    validator.validate()
+    assert rollout.sizes == [3, 2]
 
 
 def test_a_request_to_stop_ends_a_validation_between_batches_without_a_result(make_validator):

@@ -1,0 +1,112 @@
+"""The one way in which accuracy is measured: in training (validation) and on saved models (`archer eval`).
+
+Prompts are taken in chunks, each with a random stream of its own that is named by the seed and the chunk's
+first prompt. An evaluation that was stopped therefore goes on with exactly the responses it would have drawn.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from archer.data.prompts import Prompt, PromptDataset
+from archer.engines.local.judge import Judge
+from archer.engines.local.rollout import Rollout
+from archer.engines.local.sampling import SamplingParams
+from archer.engines.local.seeds import stream
+from archer.evaluation.majority import Ballot, majority
+from archer.evaluation.samples import Sample, shown_truth
+
+
+@dataclass(frozen=True)
+class EvalSampling:
+    """How responses are drawn for an evaluation. All of it matters for the exact responses."""
+
+    n: int  # responses per prompt
+    params: SamplingParams
+    seed: int
+    max_num_seqs: int  # responses decoded at a time
+    batch_size: int | None = None  # prompts at a time; None: as many as max_num_seqs allows
+
+    @property
+    def chunk(self) -> int:
+        """Prompts that are sampled and judged together."""
+        fitting = max(1, self.max_num_seqs // self.n)
+        return fitting if self.batch_size is None else min(fitting, self.batch_size)
+
+
+class Evaluator:
+    """Samples and judges n responses to every prompt of a dataset."""
+
+    def __init__(
+        self, dataset: PromptDataset, rollout: Rollout, judge: Judge, sampling: EvalSampling
+    ) -> None:
+        self.dataset = dataset
+        self.rollout = rollout
+        self.judge = judge
+        self.sampling = sampling
+
+    def chunks(self, done: int = 0) -> Iterator[list[Sample]]:
+        """Yield the samples of chunk after chunk; `done` prompts (whole chunks) are left out."""
+        if done % self.sampling.chunk and done != len(self.dataset):
+            raise ValueError(f"{done} prompts are not whole chunks of {self.sampling.chunk}")
+        for start in range(done, len(self.dataset), self.sampling.chunk):
+            end = min(start + self.sampling.chunk, len(self.dataset))
+            yield self._evaluate([self.dataset[i] for i in range(start, end)], start)
+
+    def _evaluate(self, prompts: Sequence[Prompt], start: int) -> list[Sample]:
+        sampling = self.sampling
+        generator = stream(self.rollout.compute.device, sampling.seed, "validation", start)
+        responses = self.rollout.generate(prompts, sampling.n, sampling.params, generator)
+        texts, results = self.judge.verdicts(responses)
+        answers = [
+            self.judge.scorer.answer(prompt.data_source, text)
+            for prompt, text in zip(responses.prompts, texts, strict=True)
+        ]
+        votes = self._votes(prompts, answers, [result.correct for result in results])
+        return [
+            Sample(
+                prompt_index=prompt.index,
+                sample=row % sampling.n,
+                data_source=prompt.data_source,
+                prompt=prompt.messages[-1]["content"] if prompt.messages else "",
+                ground_truth=shown_truth(prompt.ground_truth),
+                response=text,
+                answer=answer,
+                correct=result.correct,
+                score=result.score,
+                tokens=tokens,
+                finished=finished,
+                failure=result.failure,
+                majority=votes[row // sampling.n],
+            )
+            for row, (prompt, text, answer, result, tokens, finished) in enumerate(
+                zip(
+                    responses.prompts,
+                    texts,
+                    answers,
+                    results,
+                    responses.lengths.tolist(),
+                    responses.finished.tolist(),
+                    strict=True,
+                )
+            )
+        ]
+
+    def _votes(
+        self, prompts: Sequence[Prompt], answers: Sequence[str | None], correct: Sequence[bool]
+    ) -> list[float | None]:
+        """Whether the majority of each prompt's responses is right; None where answers cannot be compared."""
+        n, scorer = self.sampling.n, self.judge.scorer
+        values: list[float | None] = [None] * len(prompts)
+        for source in dict.fromkeys(prompt.data_source for prompt in prompts):
+            if scorer.has_answers(source):
+                places = [i for i, prompt in enumerate(prompts) if prompt.data_source == source]
+                ballots = [
+                    Ballot(tuple(answers[i * n : (i + 1) * n]), tuple(correct[i * n : (i + 1) * n]))
+                    for i in places
+                ]
+                for i, value in zip(
+                    places, majority(ballots, partial(scorer.same_answers, source)), strict=True
+                ):
+                    values[i] = value
+        return values

@@ -1,0 +1,87 @@
+"""Figures of an evaluation, per data source and in all."""
+
+import pytest
+
+from archer.evaluation.samples import Sample
+from archer.evaluation.summary import summarise
+
+
+@pytest.fixture
+def samples(make_sample):
+    """Two easy prompts and one hard one, two responses each."""
+    verdicts = {0: ("easy", [True, True]), 1: ("easy", [True, False]), 2: ("hard", [False, False])}
+    lengths = iter([1, 2, 3, 4, 10, 20])
+    return [
+        make_sample(
+            index,
+            i,
+            data_source=source,
+            correct=right,
+            score=2.0 * right,
+            tokens=next(lengths),
+            finished=source == "easy",
+            majority={0: 1.0, 1: 0.5, 2: 0.0}[index],
+        )
+        for index, (source, rights) in verdicts.items()
+        for i, right in enumerate(rights)
+    ]
+
+
+def test_every_prompt_counts_the_same(samples):
+    summary = summarise(samples)
+    assert summary.overall.avg == pytest.approx((1 + 0.5 + 0) / 3)
+    assert summary.overall.pass_at == pytest.approx({1: 0.5, 2: 2 / 3})
+    assert summary.overall.majority == pytest.approx(0.5)
+    assert summary.overall.score == pytest.approx(1.0)
+    assert summary.overall.stderr == pytest.approx(0.5 / 3**0.5)
+    assert list(summary.sources) == ["easy", "hard"]
+    easy, hard = summary.sources.values()
+    assert (easy.prompts, easy.avg, easy.tokens, easy.truncated) == (2, 0.75, 2.5, 0.0)
+    assert (hard.prompts, hard.avg, hard.tokens, hard.truncated) == (1, 0.0, 15.0, 1.0)
+    assert hard.stderr is None
+
+
+def test_metrics_have_verls_names(samples):
+    assert summarise(samples).metrics() == pytest.approx(
+        {
+            "val-core/easy/acc/mean@2": 0.75,
+            "val-core/easy/acc/pass@2": 1.0,
+            "val-core/easy/acc/maj@2/mean": 0.75,
+            "val-aux/easy/response_length/mean": 2.5,
+            "val-aux/easy/response_length/clip_ratio": 0.0,
+            "val-core/hard/acc/mean@2": 0.0,
+            "val-core/hard/acc/pass@2": 0.0,
+            "val-core/hard/acc/maj@2/mean": 0.0,
+            "val-aux/hard/response_length/mean": 15.0,
+            "val-aux/hard/response_length/clip_ratio": 1.0,
+        }
+    )
+
+
+def test_the_pass_rates_between_one_and_n_are_reported_beside_the_main_figures(make_sample):
+    metrics = summarise([make_sample(0, i, correct=i == 0) for i in range(4)]).metrics()
+    assert metrics["val-aux/math/acc/pass@2"] == pytest.approx(0.5)
+    assert metrics["val-core/math/acc/pass@4"] == 1.0
+
+
+def test_a_source_judged_by_a_function_has_no_majority(make_sample):
+    summary = summarise([make_sample(0, 0, majority=None), make_sample(0, 1, majority=None)])
+    assert summary.sources["math"].majority is None
+    assert not any("maj@" in name for name in summary.metrics())
+
+
+def test_responses_that_could_not_be_judged_are_counted(make_sample):
+    broken = make_sample(1, 0, failure="timeout", correct=False)
+    assert summarise([make_sample(0, 0), broken]).overall.failures == 1
+
+
+def test_unequal_groups_are_a_mistake_of_the_caller(make_sample):
+    with pytest.raises(ValueError, match="same number of samples"):
+        summarise([make_sample(0, 0), make_sample(0, 1), make_sample(1, 0)])
+
+
+def test_a_sample_survives_its_line(make_sample):
+    sample = make_sample(3, 1, response="line\nbreak \u2028 \U0001f600", score=0.1)
+    line = sample.to_line()
+    assert line.endswith("\n") and line.count("\n") == 1
+    assert Sample.from_line(line) == sample
