@@ -18,6 +18,7 @@ from archer.influence.solve import use_dual
 
 # Elements of the response gradients that are held at once: groups are bundled up to this.
 BUNDLE_ELEMENTS = 1 << 25
+CUDA_BUNDLE_ELEMENTS = 1 << 27  # half a GiB; every bundle costs a round of launches
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,23 +53,32 @@ class Bundle:
         return rows_of(self.groups)
 
 
-def bundled(groups: list[Group], modules: list[TracedModule], config: InfluenceConfig) -> list[list[Group]]:
+def bundled(
+    groups: list[Group], modules: list[TracedModule], config: InfluenceConfig, device: torch.device
+) -> list[list[Group]]:
     """Groups of equal size put together as far as memory allows.
 
-    What needs a matrix for each group (D x D, T x T, token norms) is left as single groups.
+    What is not solved together is left as single groups.
     """
     total = sum(traced.dim for traced in modules)
+    room = CUDA_BUNDLE_ELEMENTS if device.type == "cuda" else BUNDLE_ELEMENTS
     bundles: list[list[Group]] = []
     for group in groups:
         R = len(group.rows)
-        duals = all(use_dual(config.solver, R, traced.dim) for traced in modules)
-        shared = config.hessian_mode == "identity" or (config.hessian_source == "response" and duals)
-        most = BUNDLE_ELEMENTS // (R * total) if shared and config.score_normalization == "none" else 1
+        most = room // (R * total) if solved_together(R, modules, config) else 1
         if bundles and len(bundles[-1][0].rows) == R and len(bundles[-1]) < most:
             bundles[-1].append(group)
         else:
             bundles.append([group])
     return bundles
+
+
+def solved_together(R: int, modules: list[TracedModule], config: InfluenceConfig) -> bool:
+    """Whether groups of R responses, and modules, need no matrix of their own: D x D, T x T, token norms."""
+    if config.score_normalization != "none":
+        return False
+    duals = all(use_dual(config.solver, R, traced.dim) for traced in modules)
+    return config.hessian_mode == "identity" or (config.hessian_source == "response" and duals)
 
 
 def make_bundles(
@@ -87,12 +97,12 @@ def make_bundles(
     counts_of = dict(zip(groups, counts.split([len(g.rows) for g in groups], dim=1), strict=True))
     spread = [g for g in groups if int((counts_of[g].sum(1) > 0).sum()) > 1]
     here = [g for g in groups if g not in spread and bool((counts_of[g][exchange.rank] > 0).any())]
-    for together in bundled(spread, modules, config):
+    for together in bundled(spread, modules, config, device):
         tokens = torch.cat([counts_of[group] for group in together], dim=1)
         yield Bundle(
             together, blocks_of(batches, rows_of(together), modules, device, dtype), tokens, exchange
         )
-    for together in bundled(here, modules, config):
+    for together in bundled(here, modules, config, device):
         tokens = torch.cat([counts_of[group] for group in together], dim=1).sum(0, keepdim=True)
         yield Bundle(together, blocks_of(batches, rows_of(together), modules, device, dtype), tokens, Alone())
 

@@ -51,6 +51,7 @@ class Capture:
         config: InfluenceConfig,
         counters: Counters,
         stopwatch: Stopwatch,
+        lockstep: bool = False,
     ) -> None:
         self.layout = layout.last_tokens(config.max_tokens_per_response)
         self.lengths = layout.lengths()
@@ -59,14 +60,18 @@ class Capture:
         self.recording = True  # whether gradients that pass now are those of the wanted objective
         self.anchor: Tensor | None = None
         self._wants_anchor = config.output_function != "training_loss"
+        self._attach_anyway = lockstep and self._wants_anchor
         self._config, self._counters, self._stopwatch = config, counters, stopwatch
         self._handles: list[RemovableHandle] = []
         self._projected: dict[AnyProjection, tuple[weakref.ref[Tensor], int, Tensor]] = {}
         self._index: dict[tuple[int, int, torch.device], Tensor] = {}
 
     def attach(self) -> None:
-        """Install the forward hooks; none when the layout holds no traced token."""
-        if len(self.kept) == 0:
+        """Install the forward hooks; none when the layout holds no traced token.
+
+        In lockstep they are needed all the same where a second backward may come: it begins at their anchor.
+        """
+        if len(self.kept) == 0 and not self._attach_anyway:
             return
         for site in self.sites:
 

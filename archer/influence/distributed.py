@@ -37,6 +37,9 @@ class Exchange(Protocol):
     def gather_lines(self, tensor: Tensor, lines: list[int]) -> Tensor:
         """All ranks' lines [lines[rank], k] one after the other, [sum(lines), k]."""
 
+    def any(self, flag: bool) -> bool:
+        """Whether it is true on some rank."""
+
 
 class Alone:
     """A single process: nothing to exchange."""
@@ -59,6 +62,10 @@ class Alone:
     def gather_lines(self, tensor: Tensor, lines: list[int]) -> Tensor:
         """The tensor itself."""
         return tensor
+
+    def any(self, flag: bool) -> bool:
+        """The flag itself."""
+        return flag
 
 
 class Ranks:
@@ -101,6 +108,10 @@ class Ranks:
         sent[: len(tensor)] = tensor
         received = self._gather(sent)
         return torch.cat([received[rank, :count] for rank, count in enumerate(lines)]).to(tensor.device)
+
+    def any(self, flag: bool) -> bool:
+        """All-reduce of the flag."""
+        return bool(self.sum(torch.tensor([int(flag)])))
 
     def _gather(self, tensor: Tensor) -> Tensor:
         sent = tensor.to(self.device).contiguous()

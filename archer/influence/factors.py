@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +13,12 @@ from archer.influence.modules import TracedModule
 
 # Elements of the largest temporary while scoring; memory stays near this whatever the number of tokens.
 CHUNK_ELEMENTS = 1 << 24
+CUDA_CHUNK_ELEMENTS = 1 << 26  # a GPU is idle between small pieces
+
+
+def chunk_elements(device: torch.device) -> int:
+    """The largest temporary on a device."""
+    return CUDA_CHUNK_ELEMENTS if device.type == "cuda" else CHUNK_ELEMENTS
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,49 +71,32 @@ class Block:
     weight: Tensor
     mask: Tensor
 
-    def load_u(self, traced: TracedModule) -> Tensor:
-        """u with all scales applied, [b, l, k_out]; 0 where padded."""
-        return self._take(self.batch.u[traced.name]).mul_((self.weight * traced.scale).unsqueeze(-1))
+    def load_u(self, modules: Sequence[TracedModule]) -> Tensor:
+        """u of m modules of one shape with all scales applied, [m, b, l, k_out]; 0 where padded."""
+        u = self._take([self.batch.u[traced.name] for traced in modules])
+        return u.mul_((self.weight * modules[0].scale).unsqueeze(-1))
 
-    def load_v(self, traced: TracedModule) -> Tensor:
-        """v, [b, l, k_in]; anything where padded."""
-        return self._take(self.batch.v[traced.name])
+    def load_v(self, modules: Sequence[TracedModule]) -> Tensor:
+        """v of m modules of one shape, [m, b, l, k_in]; anything where padded."""
+        return self._take([self.batch.v[traced.name] for traced in modules])
 
     def chunks(self, traced: TracedModule) -> Iterator[tuple[slice, Tensor]]:
         """Explicit position gradients g = u (x) v, [b, chunk, D], each with the columns it covers."""
-        u, v = self.load_u(traced), self.load_v(traced)
-        step = max(1, CHUNK_ELEMENTS // (u.shape[0] * traced.dim))
+        (u,), (v,) = self.load_u([traced]), self.load_v([traced])
+        step = max(1, chunk_elements(u.device) // (u.shape[0] * traced.dim))
         for begin in range(0, u.shape[1], step):
             part = slice(begin, begin + step)
             yield part, (u[:, part, :, None] * v[:, part, None, :]).flatten(2)
 
-    def _take(self, factors: Tensor) -> Tensor:
-        rows = factors.index_select(0, self.index.flatten())
-        return rows.to(self.weight.device, self.weight.dtype).view(*self.index.shape, -1)
-
-
-class BlockReader:
-    """Loads blocks for the two passes of scoring; few tokens are kept from the first pass for the second."""
-
-    def __init__(self, blocks: list[Block], modules: list[TracedModule]) -> None:
-        width = sum(traced.project_in.k + traced.project_out.k for traced in modules)
-        self._keeps = width * sum(block.mask.numel() for block in blocks) <= CHUNK_ELEMENTS
-        self._kept: dict[tuple[int, int], Tensor] = {}
-
-    def read(self, block: Block, traced: TracedModule) -> tuple[Tensor, Tensor]:
-        """(u [b, l, k_out], v [b, l, k_in]) of a block."""
-        u = self._once(block, block.batch.u[traced.name], lambda: block.load_u(traced))
-        v = self._once(block, block.batch.v[traced.name], lambda: block.load_v(traced))
-        return u, v
-
-    def _once(self, block: Block, stored: Tensor, load: Callable[[], Tensor]) -> Tensor:
-        key = (id(block), id(stored))  # an input that modules share is one tensor
-        if key in self._kept:
-            return self._kept[key]
-        loaded = load()
-        if self._keeps:
-            self._kept[key] = loaded
-        return loaded
+    def _take(self, factors: list[Tensor]) -> Tensor:
+        """This block's lines of each [n, k], as [m, b, l, k] where and in what scores are computed."""
+        index = self.index.flatten()
+        if 2 * len(index) >= len(factors[0]):
+            stacked = torch.stack([f.to(self.weight.device, non_blocking=True) for f in factors])
+            lines = stacked.index_select(1, index.to(self.weight.device))
+        else:  # copying what other blocks need would cost more than a call for each module
+            lines = torch.stack([f.index_select(0, index) for f in factors]).to(self.weight.device)
+        return lines.to(self.weight.dtype).view(len(factors), *self.index.shape, -1)
 
 
 def blocks_of(
@@ -137,7 +126,7 @@ def blocks_of(
         present.sort(key=lambda entry: len(entry[1]))
         while present:
             longest = len(present[-1][1])
-            fit = max(1, CHUNK_ELEMENTS // max(longest * width, dim))
+            fit = max(1, chunk_elements(device) // max(longest * width, dim))
             blocks.append(_block(batch, present[-fit:], device, dtype))
             present = present[:-fit]
     return blocks

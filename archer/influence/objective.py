@@ -16,6 +16,7 @@ from archer.errors import ArcherError
 from archer.influence.capture import Capture
 from archer.influence.config import OutputFunction
 from archer.influence.counters import Counters, Stopwatch
+from archer.influence.distributed import Exchange
 from archer.influence.layout import Layout
 
 
@@ -103,10 +104,11 @@ class Objective:
         self.real: Tensor | None = None
         self._handle: RemovableHandle | None = None
 
-    def prepare(self, loss: Tensor, model: nn.Module, counters: Counters, stopwatch: Stopwatch) -> None:
+    def prepare(
+        self, loss: Tensor, model: nn.Module, counters: Counters, stopwatch: Stopwatch, exchange: Exchange
+    ) -> None:
         """Before the real backward: listen to the real weights, or run the objective's own backward."""
-        real = torch.autograd.grad(loss, self.log_probs, retain_graph=True, allow_unused=True)[0]
-        if self._multiples(real) is not None and leads_only_through(loss, self.log_probs):
+        if not exchange.any(not self._rescalable(loss)):
             counters.debug_rescaled_micro_batches += 1
             self._handle = self.log_probs.register_hook(self._read_real_weights)
             self.capture.anchor = None
@@ -134,6 +136,13 @@ class Objective:
         """Take the hook off the log-probs: they and this object would keep each other and the graph alive."""
         if self._handle is not None:
             self._handle.remove()
+
+    def _rescalable(self, loss: Tensor) -> bool:
+        """Whether the real gradients only need a factor for each response."""
+        if len(self.position) == 0:
+            return True
+        real = torch.autograd.grad(loss, self.log_probs, retain_graph=True, allow_unused=True)[0]
+        return self._multiples(real) is not None and leads_only_through(loss, self.log_probs)
 
     def _multiples(self, real: Tensor | None) -> Tensor | None:
         weights = torch.zeros_like(self.log_probs) if real is None else real

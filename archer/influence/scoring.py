@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from archer.influence.bundle import Bundle
+from archer.influence.bundle import Bundle, solved_together
 from archer.influence.config import InfluenceConfig
 from archer.influence.counters import Counters, Stopwatch
-from archer.influence.factors import Block, BlockReader
+from archer.influence.factors import Block
 from archer.influence.groups import contrast_weights
 from archer.influence.modules import TracedModule
 from archer.influence.solve import (
@@ -22,6 +22,7 @@ from archer.influence.solve import (
     token_dual,
     use_dual,
 )
+from archer.influence.stacks import BlockReader, ModuleStack, response_sums, stacks_of, views
 
 
 class Scorer:
@@ -42,31 +43,25 @@ class Scorer:
     def scores(self, bundle: Bundle) -> list[Tensor]:
         """One [b, l] tensor of scores for each block; NaN in groups with a gradient that is not finite."""
         reader = BlockReader(bundle.blocks, self.modules)
+        together = solved_together(bundle.size, self.modules, self.config)
+        stacks = stacks_of(self.modules, bundle.blocks, most=0 if together else 1)
         with self.stopwatch.timing("solve"):
-            gradients, broken = self._response_gradients(bundle, reader)
+            gradients, broken = self._response_gradients(bundle, stacks, reader)
             if bool(broken.all()):
                 return [torch.full_like(block.weight, torch.nan) for block in bundle.blocks]
-            duals = self._response_duals(bundle, gradients)
-            contrast = torch.stack(
-                [
-                    contrast_weights(
-                        g.accepted, self.config.contrastive_agg, self.config.exclude_self_response
-                    )
-                    for g in bundle.groups
-                ]
-            ).to(self.device)
+            duals = self._response_duals(bundle, stacks, gradients)
+            contrast = self._contrast(bundle)
         totals = [Totals.like(block) for block in bundle.blocks]
-        for traced in self.modules:
-            G = gradients[traced.name]
-            if self.config.hessian_source == "token" and self._dual(bundle, traced):
+        for stack, G in zip(stacks, gradients, strict=True):
+            if self.config.hessian_source == "token" and self._dual(bundle, stack):
                 with self.stopwatch.timing("solve"):
-                    self._add_by_token_kernel(bundle, traced, reader, (contrast.to(G) @ G)[0], totals)
+                    self._add_by_token_kernel(bundle, stack, reader, (contrast.to(G) @ G)[0, 0], totals)
                 continue
             with self.stopwatch.timing("solve"):
-                inverse = duals[traced.name] if traced.name in duals else self._inverse(bundle, traced, G)
+                inverse = duals[stack] if stack in duals else self._inverse(bundle, stack, G)
                 directions = inverse.directions(contrast, G)
             with self.stopwatch.timing("scoring"):
-                self._add(bundle, traced, reader, inverse, directions, totals)
+                self._add(bundle, stack, reader, inverse, directions, totals)
         scores = [total.normalized() if self._normalize else total.score for total in totals]
         for block, score in zip(bundle.blocks, scores, strict=True):
             score[broken[block.members // bundle.size]] = torch.nan
@@ -76,50 +71,62 @@ class Scorer:
     def _normalize(self) -> bool:
         return self.config.score_normalization == "token_norm"
 
-    def _dual(self, bundle: Bundle, traced: TracedModule) -> bool:
-        """Whether this module is solved through the kernel of the gradients that H is summed over."""
+    def _contrast(self, bundle: Bundle) -> Tensor:
+        """c, [B, S, R]."""
+        agg, exclude = self.config.contrastive_agg, self.config.exclude_self_response
+        return torch.stack([contrast_weights(g.accepted, agg, exclude) for g in bundle.groups]).to(
+            self.device
+        )
+
+    def _dual(self, bundle: Bundle, stack: ModuleStack) -> bool:
+        """Whether these modules are solved through the kernel of the gradients that H is summed over."""
         inverse = self.config.hessian_mode == "inverse"
-        return inverse and use_dual(self.config.solver, self._gradients_in_hessian(bundle), traced.dim)
+        return inverse and use_dual(self.config.solver, self._gradients_in_hessian(bundle), stack.dim)
 
     def _gradients_in_hessian(self, bundle: Bundle) -> int:
         of_tokens = self.config.hessian_source == "token"
         return int(bundle.counts.sum()) if of_tokens else bundle.size
 
-    def _response_gradients(self, bundle: Bundle, reader: BlockReader) -> tuple[dict[str, Tensor], Tensor]:
-        """G_r = mean_t u_t (x) v_t, [B, R, D_m] per module; and bool [B], which groups are not finite.
+    def _response_gradients(
+        self, bundle: Bundle, stacks: list[ModuleStack], reader: BlockReader
+    ) -> tuple[list[Tensor], Tensor]:
+        """G_r = mean_t u_t (x) v_t, [m, B, R, D] per stack; and bool [B], which groups are not finite.
 
         One sum over ranks serves all modules. The gradients of groups that are not finite come out as 0.
         """
-        dims = [traced.dim for traced in self.modules]
         members = len(bundle.groups) * bundle.size
-        sums = torch.zeros(members, sum(dims), device=self.device, dtype=self.dtype)
-        for traced, part in zip(self.modules, sums.split(dims, dim=1), strict=True):
-            for block in bundle.blocks:
-                u, v = reader.read(block, traced)
-                part.index_add_(0, block.members, torch.bmm(u.mT, v).flatten(1))
-        means = bundle.exchange.sum(sums).div_(bundle.counts.sum(0).to(self.device).unsqueeze(1))
-        means = means.view(len(bundle.groups), bundle.size, -1)
-        broken = ~means.sum(dim=(1, 2)).isfinite()
+        like = torch.empty(0, device=self.device, dtype=self.dtype)
+        sums = bundle.exchange.sum(response_sums(stacks, bundle.blocks, members, reader, like))
+        counts = bundle.counts.sum(0).to(self.device).unsqueeze(1)
+        gradients = [
+            part.div_(counts).view(len(stack), len(bundle.groups), bundle.size, -1)
+            for stack, part in zip(stacks, views(sums, stacks, members), strict=True)
+        ]
+        broken = ~torch.stack([G.sum(dim=(0, 2, 3)) for G in gradients]).sum(0).isfinite()
         if bool(broken.any()):
             self.counters.debug_nonfinite_groups += int(broken.sum())
-            means[broken] = 0.0
-        parts = means.split(dims, dim=2)
-        return {traced.name: part for traced, part in zip(self.modules, parts, strict=True)}, broken
+            for G in gradients:
+                G[:, broken] = 0.0
+        return gradients, broken
 
-    def _response_duals(self, bundle: Bundle, gradients: dict[str, Tensor]) -> dict[str, Dual]:
+    def _response_duals(
+        self, bundle: Bundle, stacks: list[ModuleStack], gradients: list[Tensor]
+    ) -> dict[ModuleStack, Dual]:
         """The R x R solves of all modules that take them, at once."""
-        names = [traced.name for traced in self.modules if self._dual(bundle, traced)]
-        if self.config.hessian_source == "token" or not names:
+        chosen = {s: G for s, G in zip(stacks, gradients, strict=True) if self._dual(bundle, s)}
+        if self.config.hessian_source == "token" or not chosen:
             return {}
-        self.counters.debug_dual_solves += len(names) * len(bundle.groups)
-        inverses = dual_inverses([gradients[n] for n in names], self.config.reg_lambda, self.config.reg_rule)
-        return dict(zip(names, inverses, strict=True))
+        self.counters.debug_dual_solves += sum(len(stack) for stack in chosen) * len(bundle.groups)
+        inverses = dual_inverses(list(chosen.values()), self.config.reg_lambda, self.config.reg_rule)
+        return dict(zip(chosen, inverses, strict=True))
 
-    def _inverse(self, bundle: Bundle, traced: TracedModule, G: Tensor) -> InverseHessian:
+    def _inverse(self, bundle: Bundle, stack: ModuleStack, G: Tensor) -> InverseHessian:
         if self.config.hessian_mode == "identity":
             return Identity()
+        (traced,) = stack.modules
         self.counters.debug_primal_solves += 1
-        H = self._token_hessian(bundle, traced) if self.config.hessian_source == "token" else G[0].T @ G[0]
+        of_tokens = self.config.hessian_source == "token"
+        H = self._token_hessian(bundle, traced) if of_tokens else G[0, 0].T @ G[0, 0]
         count = self._gradients_in_hessian(bundle)
         return primal_inverse(H, count, self.config.reg_lambda, self.config.reg_rule)
 
@@ -135,29 +142,31 @@ class Scorer:
     def _add(
         self,
         bundle: Bundle,
-        traced: TracedModule,
+        stack: ModuleStack,
         reader: BlockReader,
         inverse: InverseHessian,
         directions: Tensor,
         totals: list[Totals],
     ) -> None:
         """score_t += u_t^T Q v_t, Q [k_out, k_in] the direction of the token's group or own response."""
-        Q = directions.reshape(-1, traced.project_out.k, traced.project_in.k)
+        Q = directions.reshape(len(stack), -1, stack.k_out, stack.k_in)
         lines_each = 1 if self.config.exclude_self_response else bundle.size
         for block, total in zip(bundle.blocks, totals, strict=True):
-            u, v = reader.read(block, traced)
-            total.score.add_((torch.bmm(u, Q[block.members // lines_each]) * v).sum(-1))
+            u, v = reader.read(block, stack)
+            own = Q[:, block.members // lines_each].flatten(0, 1)  # [m * b, k_out, k_in]
+            forms = torch.bmm(u.flatten(0, 1), own).view_as(v).mul_(v).sum(-1)  # [m, b, l]
+            total.score.add_(forms.sum(0))
             if self._normalize:
-                for part, g in block.chunks(traced):
+                for part, g in block.chunks(stack.modules[0]):
                     total.norm[:, part] += inverse.squared_norms(g)
 
     def _add_by_token_kernel(
-        self, bundle: Bundle, traced: TracedModule, reader: BlockReader, B: Tensor, totals: list[Totals]
+        self, bundle: Bundle, stack: ModuleStack, reader: BlockReader, B: Tensor, totals: list[Totals]
     ) -> None:
         """score_t += [(K + lambda I)^-1 a]_t with a_t = u_t^T B v_t over all tokens, B = c G [S, D]."""
         self.counters.debug_dual_solves += 1
-        k_out, k_in = traced.project_out.k, traced.project_in.k
-        loaded = [(block, *reader.read(block, traced)) for block in bundle.blocks]
+        k_out, k_in = stack.k_out, stack.k_in
+        loaded = [(block, *(part[0] for part in reader.read(block, stack))) for block in bundle.blocks]
         lines = bundle.counts.sum(1).tolist()
         here = slice(sum(lines[: bundle.exchange.rank]), sum(lines[: bundle.exchange.rank + 1]))
         U = bundle.exchange.gather_lines(self._lines([u[block.mask] for block, u, _ in loaded], k_out), lines)

@@ -1,9 +1,9 @@
-"""H^-1 of one module, in whichever space is small.
+"""H^-1, in whichever space is small.
 
-Notation: B groups solved together, R responses each, T tokens, D = k_out * k_in, gradients as rows of length
-D.
+Notation: m modules of one shape and B groups solved together, R responses each, T tokens, D = k_out * k_in,
+gradients as rows of length D.
 
-    G [B, R, D] response gradients     g [..., D] position gradients     c [B, S, R] contrast weights
+    G [m, B, R, D] response gradients     g [..., D] position gradients     c [B, S, R] contrast weights
     H = sum over rows of A, A^T A + lambda I,  A = G (hessian_source=response) or all g of the group (token)
 
 A score is <q, g_t> with the direction q = H^-1 G^T c: one solve per group, none per token.
@@ -51,13 +51,13 @@ def use_dual(solver: Solver, count: int, dim: int) -> bool:
 
 
 class InverseHessian(Protocol):
-    """H^-1 of one module in each of B groups."""
+    """H^-1 of m modules in each of B groups."""
 
     def directions(self, contrast: Tensor, G: Tensor) -> Tensor:
-        """q = H^-1 G^T c for each line of `contrast` [B, S, R]: [B, S, D]."""
+        """q = H^-1 G^T c for each line of `contrast` [B, S, R]: [m, B, S, D]."""
 
     def squared_norms(self, g: Tensor) -> Tensor:
-        """g^T H^-1 g for gradients [..., D] of a single group: [...]."""
+        """g^T H^-1 g for gradients [..., D] of a single module and group: [...]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,9 +78,9 @@ class Dual:
     """H = G^T G + lambda I through K = G G^T: (G^T G + lambda I)^-1 G^T = G^T (K + lambda I)^-1.
 
     Attributes:
-        G: [B, R, D].
-        inverse_kernel: float64 [B, R, R], (K + lambda I)^-1.
-        lam: [B], lambda.
+        G: [m, B, R, D].
+        inverse_kernel: float64 [m, B, R, R], (K + lambda I)^-1.
+        lam: [m, B], lambda.
     """
 
     G: Tensor
@@ -97,7 +97,7 @@ class Dual:
         The subtraction cancels when g lies in the span of G, so the result is held above the Cauchy-Schwarz
         bound |g|^4 / (g^T H g), which is exact when g is an eigenvector of H.
         """
-        (G,), (inverse_kernel,), (lam,) = self.G, self.inverse_kernel, self.lam
+        ((G,),), ((inverse_kernel,),), ((lam,),) = self.G, self.inverse_kernel, self.lam
         m = (g @ G.T).to(inverse_kernel)
         square = g.square().sum(-1).to(m)
         norm = (square - ((m @ inverse_kernel) * m).sum(-1)) / lam
@@ -108,7 +108,7 @@ class Dual:
 
 @dataclass(frozen=True, eq=False)
 class Primal:
-    """H of a single group as a D x D matrix, by its Cholesky factor [D, D]."""
+    """H of a single module and group as a D x D matrix, by its Cholesky factor [D, D]."""
 
     factor: Tensor
 
@@ -124,19 +124,28 @@ class Primal:
 
 
 def dual_inverses(Gs: list[Tensor], reg_lambda: float, reg_rule: RegRule) -> list[Dual]:
-    """The dual inverse for each module's G [B, R, D_m], in one batched solve.
+    """The dual inverse for each stack's G [m, B, R, D], in one batched solve.
 
     Kernels are formed and inverted in float64: with lambda = 0.1 trace / D their condition number reaches
     10 D, and R x R matrices cost nothing.
     """
     wide = torch.float64 if Gs[0].device.type != "mps" else torch.float32
-    K = torch.stack([G.to(wide) @ G.to(wide).mT for G in Gs])  # [M, B, R, R]
+    K = torch.cat([kernel_of(G.to(wide)) for G in Gs])  # [M, B, R, R]
     trace = K.diagonal(dim1=-2, dim2=-1).sum(-1)  # [M, B]
-    dims = torch.tensor([[G.shape[-1]] for G in Gs], device=trace.device)
+    dims = torch.tensor([[G.shape[-1]] for G in Gs for _ in G]).to(trace)
     lam = damping(trace, dims, K.shape[-1], reg_lambda, reg_rule)
     K.diagonal(dim1=-2, dim2=-1).add_(lam.unsqueeze(-1))
-    inverse = torch.cholesky_inverse(_cholesky(K))
-    return [Dual(G, inverse[m], lam[m]) for m, G in enumerate(Gs)]
+    factor = _cholesky(K)
+    # cholesky_inverse takes the matrices of a batch one after the other on CUDA, a triangular solve all at once.
+    root = torch.linalg.solve_triangular(factor, torch.eye(K.shape[-1]).to(K).expand_as(K), upper=False)
+    counts = [len(G) for G in Gs]
+    parts = zip(Gs, (root.mT @ root).split(counts), lam.split(counts), strict=True)
+    return [Dual(G, inverse, lam) for G, inverse, lam in parts]
+
+
+def kernel_of(G: Tensor) -> Tensor:
+    """K = G G^T, [..., R, R] for [..., R, D]."""
+    return G @ G.mT
 
 
 def primal_inverse(H: Tensor, count: int, reg_lambda: float, reg_rule: RegRule) -> Primal:

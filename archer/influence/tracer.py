@@ -46,16 +46,24 @@ class InfluenceTracer:
         model: the model that is trained, as it is called in the loop.
         config: the knobs; with `enable=False` every method does nothing.
         process_group: the ranks over which groups may be spread; None when each rank's groups are its own.
+        lockstep: parameters are sharded over these ranks, whose passes therefore go together (FSDP): what
+            makes one rank run a second backward makes all of them, and each captures its micro-batches in
+            step with the others, also one that holds no traced response.
     """
 
     def __init__(
-        self, model: nn.Module, config: InfluenceConfig, process_group: ProcessGroup | None = None
+        self,
+        model: nn.Module,
+        config: InfluenceConfig,
+        process_group: ProcessGroup | None = None,
+        lockstep: bool = False,
     ) -> None:
         self.model, self.config = model, config
         self.modules: list[TracedModule] = traced_modules(model, config) if config.enable else []
         self.counters = Counters()
         self.weights_of: dict[int, int] = {}  # row -> version of the weights its last scores belong to
         self._exchange: Exchange = Alone() if process_group is None else Ranks(process_group)
+        self._lockstep = lockstep
         self._batches: list[MicroBatch] = []
         self._versions: set[int] = set()  # of weights seen since the last metrics
         self._active: Capture | None = None
@@ -77,7 +85,7 @@ class InfluenceTracer:
             raise ArcherError(
                 "tracer.capture is already active: captures follow one another, they do not nest"
             )
-        capture = Capture(self.modules, layout, self.config, self.counters, self._stopwatch)
+        capture = Capture(self.modules, layout, self.config, self.counters, self._stopwatch, self._lockstep)
         self._check_new_rows(capture)
         weights = self._weight_version() if version is None else version
         self._active = capture
@@ -119,12 +127,13 @@ class InfluenceTracer:
             raise ArcherError(
                 "tracer.watch belongs inside `with tracer.capture(layout)`, before the backward"
             )
-        if len(self._active.kept) == 0:
+        if len(self._active.kept) == 0 and not self._lockstep:
             return
         wanted = wanted_weights(self.config.output_function, log_probs, advantages, rewards)
         tolerance = self.config.proportionality_tolerance
         self._objective = Objective(log_probs, where, wanted, self._active, tolerance)
-        self._objective.prepare(loss, self.model, self.counters, self._stopwatch)
+        exchange = self._exchange if self._lockstep else Alone()
+        self._objective.prepare(loss, self.model, self.counters, self._stopwatch, exchange)
 
     def select(self, groups: Sequence[Group]) -> Selection:
         """The groups to trace; those without contrast and those over the cap are left out and counted."""
