@@ -1,4 +1,4 @@
-"""`algorithm.*`: advantages, KL in the reward, group filtering."""
+"""`algorithm.*`: advantages, KL in the reward, group filtering, rollout correction."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -31,6 +31,19 @@ class FilterGroupsConfig:
 
 
 @dataclass(frozen=True)
+class RolloutCorrectionConfig:
+    """Importance sampling for the mismatch of rollout and training."""
+
+    rollout_is: Literal["token", "sequence"] | None = knob(
+        None, "weight the loss by π_old / π_rollout of each `token` or of the whole `sequence`; default: not"
+    )
+    rollout_is_threshold: str = knob(
+        "2.0", "truncate these weights at an upper bound, `2.0`; or drop those outside two bounds, `0.5_5.0`"
+    )
+    rollout_is_batch_normalize: bool = knob(False, "divide these weights by their mean over the step")
+
+
+@dataclass(frozen=True)
 class AlgorithmConfig:
     """How rewards become advantages."""
 
@@ -41,3 +54,4 @@ class AlgorithmConfig:
     kl_penalty: KlEstimator = knob("kl", "estimator of that KL")
     kl_ctrl: KlCtrlConfig = section(KlCtrlConfig)
     filter_groups: FilterGroupsConfig = section(FilterGroupsConfig)
+    rollout_correction: RolloutCorrectionConfig = section(RolloutCorrectionConfig)

@@ -41,8 +41,8 @@ class OptimConfig:
 class PolicyLossConfig:
     """Which policy loss."""
 
-    loss_mode: Literal["vanilla"] = knob(
-        "vanilla", "policy loss; `vanilla` is PPO-clip with clip-higher and dual clip"
+    loss_mode: Literal["vanilla", "gspo", "cispo", "aspo", "dual_token"] = knob(
+        "vanilla", "policy loss; `vanilla` is PPO-clip with clip-higher and dual clip; see docs/algorithms.md"
     )
 
 
@@ -58,9 +58,21 @@ class ActorConfig:
     shuffle: bool = knob(False, "shuffle prompt groups between mini-batches of an epoch")
     data_loader_seed: int = knob(42, "seed of that shuffling")
     clip_ratio: float = knob(0.2, "PPO clip range, both sides")
-    clip_ratio_low: float | None = knob(None, "lower clip range; default: clip_ratio")
-    clip_ratio_high: float | None = knob(None, "upper clip range (DAPO's clip-higher); default: clip_ratio")
-    clip_ratio_c: float = knob(3.0, "dual clip: bound on the ratio where the advantage is negative")
+    clip_ratio_low: float | None = knob(None, "lower clip range; default: clip_ratio; for gspo 3e-4")
+    clip_ratio_high: float | None = knob(
+        None, "upper clip range (DAPO's clip-higher); default: clip_ratio; for gspo 4e-4"
+    )
+    clip_ratio_c: float = knob(
+        3.0, "dual clip: bound on the weight where the advantage is negative, for aspo at either sign"
+    )
+    token_entropy_quantile: float = knob(
+        0.8,
+        "tokens of a response above this quantile of its entropies are reasoning tokens, others knowledge",
+    )
+    low_entropy_clip_ratio_low: float = knob(0.2, "dual_token: lower clip range of knowledge tokens")
+    low_entropy_clip_ratio_high: float = knob(0.2, "dual_token: upper clip range of knowledge tokens")
+    high_entropy_clip_ratio_low: float = knob(0.4, "dual_token: lower clip range of reasoning tokens")
+    high_entropy_clip_ratio_high: float = knob(0.4, "dual_token: upper clip range of reasoning tokens")
     loss_agg_mode: Literal[
         "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
     ] = knob("token-mean", "how token losses become one number, over the whole mini-batch")
@@ -70,7 +82,8 @@ class ActorConfig:
     policy_loss: PolicyLossConfig = section(PolicyLossConfig)
     entropy_coeff: float = knob(0.0, "weight of the entropy bonus")
     use_kl_loss: bool = knob(False, "add the KL to the reference model to the loss")
-    kl_loss_coef: float = knob(0.001, "its weight")
+    kl_loss_coef: float = knob(0.001, "its weight; with dual_token, its weight at knowledge tokens")
+    high_entropy_kl_loss_scale_coef: float = knob(0.0, "dual_token: its weight at reasoning tokens")
     kl_loss_type: KlEstimator = knob("low_var_kl", "its estimator")
     grad_clip: float = knob(1.0, "largest gradient norm")
     optim: OptimConfig = section(OptimConfig)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archer.algorithms.aggregation import AGGREGATIONS, LossTotals, aggregate, sequence_weights
-from archer.algorithms.policy_losses.base import ClipConfig, LossInputs
+from archer.algorithms.policy_losses import ClipConfig, LossInputs, loss_marks
 from archer.algorithms.policy_losses.ppo_clip import ppo_clip
 from archer.errors import ArcherError
 
@@ -54,12 +54,14 @@ def test_losses_gradients_and_metrics_of_micro_batches_add_up_whatever_the_split
         width = max(lengths[i] for i in rows)
         log_probs = (old + step)[rows, :width].requires_grad_()
         keep = mask[rows, :width]
-        out = ppo_clip(LossInputs(log_probs, old[rows, :width], advantages[rows, :width], keep), ClipConfig())
+        inputs = LossInputs(log_probs, old[rows, :width], advantages[rows, :width], keep)
+        out = ppo_clip(inputs, ClipConfig())
         loss = aggregate(out.per_token, keep, mode, totals, HORIZON)
         loss.backward()
         gradient = torch.zeros_like(old)
         gradient[rows, :width] = log_probs.grad
-        return loss.detach(), gradient, aggregate(out.marks["pg_clipfrac"], keep, "token-mean", totals)
+        clipped = loss_marks(inputs, out)["pg_clipfrac"].values
+        return loss.detach(), gradient, aggregate(clipped, keep, "token-mean", totals)
 
     parts = [share(list(order[a:b])) for a, b in pairwise(cuts)]
     for added, whole in zip(zip(*parts, strict=True), share(list(range(len(lengths)))), strict=True):

@@ -4,6 +4,7 @@ arXiv 1707.06347 (PPO), 2503.14476 (DAPO), 1912.09729 (dual clip).
 """
 
 import torch
+from torch import Tensor
 
 from archer.algorithms.policy_losses.base import ClipConfig, LossInputs, LossOutputs
 
@@ -16,28 +17,29 @@ def ppo_clip(inputs: LossInputs, clip: ClipConfig) -> LossOutputs:
 
     This is the textbook form, max(-A r, -A clip(r, 1 - low, 1 + high)), further bounded by -A·c where A < 0,
     with the sign of A resolved. The gradient is -A·r·∇log π within the bounds, on them too, and 0 beyond.
-
-    Marks: `pg_clipfrac`, tokens stopped by low or high; `pg_clipfrac_lower`, tokens stopped by the dual clip;
-    `ppo_kl`, -log r, the k1 estimate of KL(π_old ‖ π).
     """
-    valid = inputs.mask.bool()
-    log_ratio = inputs.log_ratio
-    ratio = log_ratio.exp()
-    weight = torch.where(
-        inputs.advantages >= 0,
-        ratio.clamp(max=1 + clip.clip_ratio_high),
-        ratio.clamp(min=1 - clip.clip_ratio_low, max=clip.clip_ratio_c),
-    )
-    per_token = torch.where(valid, -inputs.advantages * weight, 0)
+    low, high = (inputs.advantages.new_tensor(x) for x in (clip.clip_ratio_low, clip.clip_ratio_high))
+    return clipped(inputs, low, high, clip.clip_ratio_c)
 
-    with torch.no_grad():
-        positive = valid & (inputs.advantages > 0)
-        negative = valid & (inputs.advantages < 0)
-        too_high = positive & (ratio > 1 + clip.clip_ratio_high)
-        too_low = negative & (ratio < 1 - clip.clip_ratio_low)
-        marks = {
-            "pg_clipfrac": (too_high | too_low).to(ratio.dtype),
-            "pg_clipfrac_lower": (negative & (ratio > clip.clip_ratio_c)).to(ratio.dtype),
-            "ppo_kl": -log_ratio,
-        }
-    return LossOutputs(per_token, marks)
+
+def clipped(
+    inputs: LossInputs,
+    low: Tensor,  # [] or [n, L]
+    high: Tensor,  # [] or [n, L]
+    c: float,
+) -> LossOutputs:
+    """PPO-clip with bounds that may differ from token to token."""
+    valid, advantages = inputs.mask.bool(), inputs.advantages
+    ratio = inputs.log_ratio.exp()
+    weight = torch.where(
+        advantages >= 0,
+        ratio.clamp(max=1 + high),
+        ratio.clamp(min=1 - low).clamp(max=c),
+    )
+    positive, negative = valid & (advantages > 0), valid & (advantages < 0)
+    return LossOutputs(
+        per_token=torch.where(valid, -advantages * weight, 0),
+        up=positive & (ratio > 1 + high),
+        down=negative & (ratio < 1 - low),
+        dual=negative & (ratio > c),
+    )

@@ -42,14 +42,16 @@ class Judged:
 class Experience:
     """A step's training data. All [N, L] tensors are float32 on the CPU, zero outside the mask.
 
-    `old_log_probs` is None when the update is purely on-policy (one epoch, one mini-batch): the update's own
-    forward pass then is the old policy, and a pass of its own would compute the same numbers twice.
+    `old_log_probs` and `old_entropy` are None where the update is on-policy (one epoch, one mini-batch): its
+    own forward pass then is the old policy, and another would compute the same numbers twice.
     """
 
     judged: Judged
     advantages: Tensor  # [N, L]
     old_log_probs: Tensor | None  # [N, L]
     ref_log_probs: Tensor | None  # [N, L], when a KL loss needs them
+    old_entropy: Tensor | None = None  # [N, L], with old_log_probs
+    rollout_is_weights: Tensor | None = None  # [N, L], when the rollout's mismatch is corrected
 
     @property
     def responses(self) -> Responses:

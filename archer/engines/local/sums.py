@@ -1,24 +1,25 @@
 """Means over all tokens of a step, gathered micro-batch by micro-batch."""
 
-from collections import defaultdict
-
 import torch
 from torch import Tensor
 
 
 class TokenSums:
-    """Adds per-token values over micro-batches; the mean is over every token seen, not over micro-batches."""
+    """Adds per-token values over micro-batches; the mean is over every token seen, not over micro-batches.
+
+    Sums stay on the device until they are asked for: reading each would make the host wait for it.
+    """
 
     def __init__(self) -> None:
-        self._sums: dict[str, float] = defaultdict(float)
-        self._tokens: dict[str, int] = defaultdict(int)
+        self._sums: dict[str, Tensor] = {}  # [2] float64: sum of values, number of tokens
 
     @torch.no_grad()
     def add(self, name: str, values: Tensor, mask: Tensor) -> None:
         """Add an [n, L] tensor at the True positions of its mask."""
-        self._sums[name] += float(values[mask].double().sum())
-        self._tokens[name] += int(mask.sum())
+        added = torch.stack((torch.where(mask, values, 0).double().sum(), mask.sum().double()))
+        self._sums[name] = self._sums[name] + added if name in self._sums else added
 
     def means(self) -> dict[str, float]:
-        """Return name -> mean over all tokens added."""
-        return {name: total / max(1, self._tokens[name]) for name, total in self._sums.items()}
+        """Return name -> mean over all tokens added; a name without any token is left out."""
+        read = {name: sums.tolist() for name, sums in self._sums.items()}
+        return {name: total / tokens for name, (total, tokens) in read.items() if tokens}

@@ -10,6 +10,7 @@ from archer.algorithms.advantages import AdvantageInputs, advantage
 from archer.algorithms.aggregation import LossTotals, aggregate
 from archer.algorithms.kl import kl_estimator
 from archer.algorithms.kl_controller import KLControlConfig, KLController
+from archer.algorithms.rollout_correction import Threshold, rollout_is_weights
 from archer.algorithms.token_rewards import penalised_rewards, place_scores
 from archer.engines.local.batch import Responses, micro_batch, split_by_tokens
 from archer.engines.local.collect import Collected
@@ -110,7 +111,8 @@ class Trainer:
         groups = len(collected.judged.groups.unique())
         on_policy = actor.ppo_epochs == 1 and groups <= actor.ppo_mini_batch_size
         old: TokenStats | None = None
-        if not on_policy or algorithm.use_kl_in_reward:
+        corrected = algorithm.rollout_correction.rollout_is is not None
+        if not on_policy or algorithm.use_kl_in_reward or corrected:
             with timings("old_log_prob"):
                 old = self._forward(self.parts.policy, responses)
         reference: TokenStats | None = None
@@ -132,6 +134,8 @@ class Trainer:
             advantages=advantages,
             old_log_probs=None if old is None or on_policy else old.log_probs,
             ref_log_probs=reference.log_probs if reference is not None and actor.use_kl_loss else None,
+            old_entropy=None if old is None or on_policy else old.entropy,
+            rollout_is_weights=self._rollout_weights(responses, old, metrics),
         )
         traced = self.config.trainer.influence_trace.enable and self.traces.influence.wants(self.step)
         with timings("update_actor"):
@@ -164,6 +168,25 @@ class Trainer:
         metrics["actor/reward_kl_penalty_coeff"] = self._kl_control.value
         self._kl_control.update(current, len(mask))
         return penalised
+
+    def _rollout_weights(
+        self, responses: Responses, old: TokenStats | None, metrics: dict[str, float]
+    ) -> Tensor | None:  # [N, L]
+        """Importance weights for the mismatch of sampler and training, where they are asked for."""
+        options = self.config.algorithm.rollout_correction
+        if options.rollout_is is None:
+            return None
+        assert old is not None
+        correction = rollout_is_weights(
+            old.log_probs,
+            responses.log_probs,
+            responses.mask,
+            options.rollout_is,
+            Threshold.parse(options.rollout_is_threshold),
+            options.rollout_is_batch_normalize,
+        )
+        metrics |= {f"rollout_corr/{name}": value for name, value in correction.metrics.items()}
+        return correction.weights
 
     @torch.no_grad()
     def _forward(self, policy: Policy, responses: Responses) -> TokenStats:

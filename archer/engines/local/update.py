@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from archer.algorithms.aggregation import LossTotals, aggregate
-from archer.algorithms.kl import kl_estimator
-from archer.algorithms.policy_losses import ClipConfig, LossInputs, PolicyLossConfig, policy_loss
+from archer.algorithms.aggregation import LossTotals
 from archer.config.model import ActorConfig
-from archer.engines.local.batch import MicroBatch, Responses, micro_batch, split_by_rows, split_by_tokens
+from archer.engines.local.batch import Responses, micro_batch, split_by_rows, split_by_tokens
 from archer.engines.local.experience import Experience
+from archer.engines.local.loss import MicroBatchLoss, take
 from archer.engines.local.policy import Policy, TokenStats
 from archer.engines.local.seeds import stream
 from archer.engines.local.sums import TokenSums
@@ -44,20 +43,9 @@ class Updater:
         self.policy = policy
         self.optimizer = optimizer
         self.config = config
-        self.horizon = config.loss_scale_factor or max_response_length
         self.skip_optimizer_step = skip_optimizer_step
         self.recorder = recorder or InfluenceRecorder(policy.model, InfluenceConfig())
-        self._kl = kl_estimator(config.kl_loss_type)
-        self._loss = policy_loss(
-            PolicyLossConfig(
-                loss_mode=config.policy_loss.loss_mode,
-                clip=ClipConfig(
-                    clip_ratio_low=_or(config.clip_ratio_low, config.clip_ratio),
-                    clip_ratio_high=_or(config.clip_ratio_high, config.clip_ratio),
-                    clip_ratio_c=config.clip_ratio_c,
-                ),
-            )
-        )
+        self._loss = MicroBatchLoss(config, config.loss_scale_factor or max_response_length)
 
     def update(self, experience: Experience, step: int, traced: bool = False) -> UpdateResult:
         """Run all epochs over the step's responses.
@@ -107,17 +95,17 @@ class Updater:
             for chunk in micro_batches(experience.responses, sorted(idle), self.config):
                 batch = micro_batch(experience.responses, chunk, self.policy.compute.device)
                 stats = self.policy.token_stats(batch)
-                self._micro_loss(experience, batch, stats, totals, sums, terms)
+                self._loss(experience, batch, stats, totals, sums, terms)
                 if seen is not None:
                     seen.put(batch, stats)
         for chunk in micro_batches(experience.responses, active, self.config):
             batch = micro_batch(experience.responses, chunk, self.policy.compute.device)
             with self.recorder.capture(batch) if seen is not None else nullcontext():
                 stats = self.policy.token_stats(batch, entropy_grad=self.config.entropy_coeff != 0)
-                loss = self._micro_loss(experience, batch, stats, totals, sums, terms)
+                loss = self._loss(experience, batch, stats, totals, sums, terms)
                 if seen is not None:
                     rewards = experience.judged.scores[batch.rows].to(loss.device)
-                    advantages = _take(experience.advantages, batch)
+                    advantages = take(experience.advantages, batch)
                     self.recorder.watch(loss, stats.log_probs, batch, advantages, rewards)
                 loss.backward()
             if seen is not None:
@@ -141,41 +129,6 @@ class Updater:
 
     def _parameters(self) -> list[Tensor]:
         return [p for group in self.optimizer.param_groups for p in group["params"]]
-
-    def _micro_loss(
-        self,
-        experience: Experience,
-        batch: MicroBatch,
-        stats: TokenStats,
-        totals: LossTotals,
-        sums: TokenSums,
-        terms: dict[str, float],
-    ) -> Tensor:
-        """Return the micro-batch's share of the mini-batch loss: policy + KL - entropy bonus."""
-        config = self.config
-
-        def term(name: str, per_token: Tensor) -> Tensor:
-            value = aggregate(per_token, batch.mask, config.loss_agg_mode, totals, self.horizon)
-            terms[name] = terms.get(name, 0.0) + float(value.detach())
-            return value
-
-        old = stats.log_probs.detach()
-        if experience.old_log_probs is not None:
-            old = _take(experience.old_log_probs, batch)
-        outputs = self._loss(
-            LossInputs(stats.log_probs, old, _take(experience.advantages, batch), batch.mask)
-        )
-        loss = term("pg_loss", outputs.per_token)
-        for name, mark in outputs.marks.items():
-            sums.add(name, mark, batch.mask)
-        sums.add("entropy", stats.entropy, batch.mask)
-        if config.use_kl_loss:
-            assert experience.ref_log_probs is not None
-            kl = self._kl(stats.log_probs, _take(experience.ref_log_probs, batch))
-            loss = loss + config.kl_loss_coef * term("kl_loss", kl)
-        if config.entropy_coeff != 0:
-            loss = loss - config.entropy_coeff * term("entropy_loss", stats.entropy)
-        return loss
 
     def _apply(self) -> float:
         """Clip, step and return the gradient norm. A norm that is not finite leaves the weights alone."""
@@ -213,12 +166,3 @@ def total_lengths(responses: Responses) -> list[int]:
         len(prompt.token_ids) + int(length)
         for prompt, length in zip(responses.prompts, responses.lengths.tolist(), strict=True)
     ]
-
-
-def _take(values: Tensor, batch: MicroBatch) -> Tensor:
-    """Return the micro-batch's rows of an [N, L] tensor, cut to its longest response."""
-    return values[batch.rows, : batch.mask.shape[1]].to(batch.mask.device)
-
-
-def _or(value: float | None, default: float) -> float:
-    return default if value is None else value

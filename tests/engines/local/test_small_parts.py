@@ -23,10 +23,12 @@ def test_the_mean_is_over_all_tokens_not_over_micro_batches():
     assert sums.means() == pytest.approx({"x": 10 / 3, "y": 4.0})
 
 
-def test_a_mean_over_no_token_is_zero():
+def test_a_mean_over_no_token_is_left_out():
     sums = TokenSums()
     sums.add("x", torch.ones(2, 3), torch.zeros(2, 3, dtype=torch.bool))
-    assert sums.means() == {"x": 0.0}
+    assert sums.means() == {}
+    sums.add("x", torch.ones(1, 1), torch.ones(1, 1, dtype=torch.bool))
+    assert sums.means() == {"x": 1.0}
 
 
 def test_a_stream_depends_on_every_part_of_its_name_and_on_nothing_else():
