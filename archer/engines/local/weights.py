@@ -19,11 +19,7 @@ class SamplingWeights:
         self.model = policy
         if compute.mixed:
             self.model = copy.deepcopy(policy)
-            self.model.eval()
-            self.model.requires_grad_(False)
-            # Buffers stay as they are: rounded rotary frequencies give late positions wrong angles.
-            for parameter in self.model.parameters():
-                parameter.data = parameter.data.to(compute.dtype)
+            narrow(self.model, compute)
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -31,3 +27,12 @@ class SamplingWeights:
         if self.model is not self._policy:
             for target, source in zip(self.model.parameters(), self._policy.parameters(), strict=True):
                 target.copy_(source)
+
+
+def narrow(model: PreTrainedModel, compute: Compute) -> None:
+    """Turn a model into one that only samples: its weights take the number format of the products."""
+    model.eval()
+    model.requires_grad_(False)
+    # Buffers stay as they are: rounded rotary frequencies give late positions wrong angles.
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(compute.dtype)
