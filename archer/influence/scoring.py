@@ -166,7 +166,7 @@ class Scorer:
         """score_t += [(K + lambda I)^-1 a]_t with a_t = u_t^T B v_t over all tokens, B = c G [S, D]."""
         self.counters.debug_dual_solves += 1
         k_out, k_in = stack.k_out, stack.k_in
-        loaded = [(block, *(part[0] for part in reader.read(block, stack))) for block in bundle.blocks]
+        loaded = [(block, u[0], v[0]) for block in bundle.blocks for u, v in (reader.read(block, stack),)]
         lines = bundle.counts.sum(1).tolist()
         here = slice(sum(lines[: bundle.exchange.rank]), sum(lines[: bundle.exchange.rank + 1]))
         U = bundle.exchange.gather_lines(self._lines([u[block.mask] for block, u, _ in loaded], k_out), lines)

@@ -136,7 +136,7 @@ def dual_inverses(Gs: list[Tensor], reg_lambda: float, reg_rule: RegRule) -> lis
     lam = damping(trace, dims, K.shape[-1], reg_lambda, reg_rule)
     K.diagonal(dim1=-2, dim2=-1).add_(lam.unsqueeze(-1))
     factor = _cholesky(K)
-    # cholesky_inverse takes the matrices of a batch one after the other on CUDA, a triangular solve all at once.
+    # On CUDA cholesky_inverse takes the matrices one after the other, a triangular solve all at once.
     root = torch.linalg.solve_triangular(factor, torch.eye(K.shape[-1]).to(K).expand_as(K), upper=False)
     counts = [len(G) for G in Gs]
     parts = zip(Gs, (root.mT @ root).split(counts), lam.split(counts), strict=True)

@@ -12,6 +12,7 @@ from archer.influence import Group, InfluenceConfig, InfluenceTracer
 from archer.influence.bundle import bundled
 from archer.influence.factors import MicroBatch
 from archer.influence.oracle import Gradients, brute_force_scores, explicit_gradients, position_factors
+from archer.influence.stacks import stacks_of
 
 OBJECTIVES = ("training_loss", "log_prob", "log_prob_advantage", "log_prob_reward")
 COMMON = list(
@@ -151,9 +152,17 @@ def test_groups_of_one_size_are_scored_together_as_they_are_alone(problem, monke
     ]
     problem.groups = groups
     config = traced_config(**changes)
-    assert [
-        len(bundle) for bundle in bundled(groups, InfluenceTracer(problem.model, config).modules, config)
-    ] == [2, 1, 1]
+    modules = InfluenceTracer(problem.model, config).modules
+    assert [len(b) for b in bundled(groups, modules, config, torch.device("cpu"))] == [2, 1, 1]
     together = traced_scores(problem, config, micro_batches=[[0, 8, 3, 5], [1, 4, 2, 7, 6]])
     monkeypatch.setattr("archer.influence.bundle.BUNDLE_ELEMENTS", 0)
+    assert_same_scores(traced_scores(problem, config), together)
+
+
+def test_modules_of_one_shape_are_scored_together_as_they_are_alone(problem, monkeypatch):
+    config = traced_config()
+    modules = InfluenceTracer(problem.model, config).modules
+    assert max(len(stack) for stack in stacks_of(modules, [])) > 1
+    together = traced_scores(problem, config)
+    monkeypatch.setattr("archer.influence.scoring.stacks_of", lambda m, blocks, most: stacks_of(m, blocks, 1))
     assert_same_scores(traced_scores(problem, config), together)

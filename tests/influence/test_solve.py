@@ -21,14 +21,14 @@ def test_the_smaller_space_is_taken_unless_told_otherwise():
 def test_float32_dual_and_primal_agree_to_rounding():
     G = response_gradients(16, 300)
     contrast = torch.ones(1, 1, 16)
-    dual = dual_inverses([G[None]], 0.0, "hessian_trace")[0].directions(contrast, G[None])
-    primal = primal_inverse(G.T @ G, 16, 0.0, "hessian_trace").directions(contrast, G[None])
+    dual = dual_inverses([G[None, None]], 0.0, "hessian_trace")[0].directions(contrast, G[None, None])
+    primal = primal_inverse(G.T @ G, 16, 0.0, "hessian_trace").directions(contrast, G[None, None])
     torch.testing.assert_close(dual, primal, rtol=0, atol=2e-4 * float(primal.abs().max()))
 
 
 def test_a_norm_inside_the_span_survives_cancellation_in_float32():
     G = response_gradients(1, 4096)
-    (dual,) = dual_inverses([G[None]], 1e-6, "hessian_trace")
+    (dual,) = dual_inverses([G[None, None]], 1e-6, "hessian_trace")
     exact = 1 / (1 + 1e-6 / G.double().square().sum())  # g = G: |g|^2 / (|g|^2 + lambda)
     torch.testing.assert_close(dual.squared_norms(G)[0].double(), exact, rtol=1e-5, atol=0)
 
@@ -38,8 +38,8 @@ def test_damping_is_one_where_there_is_no_gradient():
     assert damping(traces, 4, 2, 0.0, "hessian_trace").tolist() == pytest.approx([1.0, 0.2])
     assert damping(traces, 4, 2, 0.5, "kernel_trace").tolist() == pytest.approx([1.0, 2.0])
     assert damping(traces, 4, 2, 0.5, "hessian_trace").tolist() == [0.5, 0.5]
-    (dual,) = dual_inverses([torch.zeros(1, 2, 4)], 0.0, "hessian_trace")
-    assert dual.directions(torch.ones(1, 1, 2), torch.zeros(1, 2, 4)).tolist() == [[[0.0] * 4]]
+    (dual,) = dual_inverses([torch.zeros(1, 1, 2, 4)], 0.0, "hessian_trace")
+    assert dual.directions(torch.ones(1, 1, 2), torch.zeros(1, 1, 2, 4)).tolist() == [[[[0.0] * 4]]]
 
 
 def test_too_little_damping_is_an_error_that_says_so():
