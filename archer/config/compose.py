@@ -18,17 +18,21 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from archer.config.foreign import adopt_foreign_keys
 from archer.config.parse import defaults, parse
 from archer.config.root import TrainConfig
 from archer.config.rules import check
 from archer.errors import ArcherError
 
 BUILTIN_RECIPE, PLAIN_RECIPE = "arithmetic", "base"
+ENGINES = ("local", "verl")
 
 
 def compose(overrides: Sequence[str] = (), config_dir: Path | None = None) -> TrainConfig:
-    """Return the checked configuration of `engine=local` for a list of Hydra overrides."""
+    """Return the checked configuration for a list of Hydra overrides."""
     tree = compose_tree(overrides, config_dir)
+    if _engine_name(tree) == "verl":
+        tree = adopt_foreign_keys(TrainConfig, tree)
     config = parse(TrainConfig, tree)
     check(config)
     return config
@@ -46,9 +50,12 @@ def compose_tree(overrides: Sequence[str], config_dir: Path | None = None) -> di
         if not config_dir.is_dir():
             raise ArcherError(f"--config-dir {config_dir}: there is no such folder.")
         arguments.append(f"hydra.searchpath=[{config_dir.resolve()}]")
-    ConfigStore.instance().store(
-        group="engine", name="local", package="_global_", node=defaults(TrainConfig), provider="archer"
-    )
+    for name in ENGINES:
+        tree = defaults(TrainConfig)
+        tree["engine"]["name"] = name
+        ConfigStore.instance().store(
+            group="engine", name=name, package="_global_", node=tree, provider="archer"
+        )
     if any(argument.startswith("recipe=") for argument in arguments):
         return _compose(arguments, config_dir)
     # The embedded default's learning rate would wreck a real model, so its recipe never applies to one.
@@ -56,6 +63,11 @@ def compose_tree(overrides: Sequence[str], config_dir: Path | None = None) -> di
     if _model_path(plain):
         return plain
     return _compose([f"recipe={BUILTIN_RECIPE}", *arguments], config_dir)
+
+
+def _engine_name(tree: dict[str, Any]) -> object:
+    engine = tree["engine"]
+    return engine.get("name") if isinstance(engine, dict) else None
 
 
 def _model_path(tree: dict[str, Any]) -> str:
@@ -113,7 +125,7 @@ def _readable(error: Exception, arguments: list[str], config_dir: Path | None) -
         return f"There is no recipe {wanted!r}. Recipes: {', '.join([*own, *recipes()])}."
     wanted = next((a.split("=", 1)[1] for a in arguments if a.startswith("engine=")), None)
     if f"engine/{wanted}" in text:
-        return f"There is no engine {wanted!r} in this version of Archer. Engines: local."
+        return f"There is no engine {wanted!r}. Engines: {', '.join(ENGINES)}."
     return "The overrides could not be understood: " + text.replace("++", "")
 
 

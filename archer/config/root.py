@@ -13,7 +13,7 @@ from archer.config.trainer import EngineConfig, TrainerConfig
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """A training run of the local engine."""
+    """A training run."""
 
     engine: EngineConfig = section(EngineConfig)
     data: DataConfig = section(DataConfig)

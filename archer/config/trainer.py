@@ -1,7 +1,7 @@
 """`trainer.*` and `engine.*`: the run itself."""
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from archer.config.knob import knob, section
 from archer.influence.config import InfluenceConfig
@@ -39,18 +39,28 @@ class TrainerConfig:
     logger: tuple[str, ...] = knob(("console",), "console, tensorboard, wandb, trackio; metrics.jsonl always")
     entropy_trace: EntropyTraceConfig = section(EntropyTraceConfig)
     influence_trace: InfluenceConfig = section(InfluenceConfig)
-    nnodes: int = knob(1, "machines; the local engine is one process")
-    n_gpus_per_node: int = knob(1, "devices; the local engine is one process")
+    nnodes: int = knob(1, "machines; engine=local is one process")
+    n_gpus_per_node: int = knob(1, "devices of each machine; engine=local is one process")
 
 
 @dataclass(frozen=True)
 class EngineConfig:
     """What runs the training loop."""
 
-    name: Literal["local"] = knob("local", "which engine this configuration is for: one process, one device")
+    name: Literal["local", "verl"] = knob(
+        "local", "set by engine=NAME; local: one process on one device, verl: many devices, on Ray and verl"
+    )
     device: Literal["auto", "cpu", "cuda"] = knob("auto", "auto: cuda where there is one")
     dtype: Literal["auto", "float32", "bfloat16"] = knob(
         "auto", "compute type; auto: bfloat16 on cuda, float32 on cpu; weights stay float32"
     )
     threads: int = knob(0, "CPU threads of the training process, at most its cores; 0: all of them")
-    compile_decoding: bool = knob(True, "cuda only: static cache and compiled decoding")
+    compile_decoding: bool = knob(True, "engine=local on cuda: static cache and compiled decoding")
+    worker_logs: bool = knob(False, "engine=verl: show what Ray's worker processes print")
+    verl: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "help": "engine=verl: settings that only verl has, as a tree; they may also be given by their own "
+            "names, e.g. actor_rollout_ref.rollout.name=sglang"
+        },
+    )

@@ -134,7 +134,7 @@ def test_interpolations_are_resolved():
         ("actor_rollout_ref.actor.use_dynamic_bsz=False", "needs ppo_micro_batch_size_per_gpu"),
         ("algorithm.filter_groups.metric=reward", "choose one of acc"),
         ("recipe=base", "actor_rollout_ref.model.path is not set"),
-        ("engine.name=verl", "choose one of local"),
+        ("engine.name=vrl", "choose one of local, verl"),
         ("algorithm.adv_estimator=gae", "engine=verl"),
         ("algorithm.adv_estimator=foo", "choose one of grpo"),
         ("algorithm.gamma=-5", "must be in [0, 1]"),
