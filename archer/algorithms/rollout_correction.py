@@ -13,33 +13,10 @@ import torch
 from torch import Tensor
 
 from archer.algorithms.masked import masked_mean, masked_sum
-from archer.errors import ArcherError
+from archer.algorithms.threshold import Threshold
 
 MAX_LOG_WEIGHT = 20.0
 """Bound on the logarithm of a weight, as in verl."""
-
-KEY = "algorithm.rollout_correction.rollout_is_threshold"
-
-
-@dataclass(frozen=True)
-class Threshold:
-    """Bounds on weights: at most `upper`; with a `lower` bound, those outside the two become 0 (IcePop)."""
-
-    upper: float
-    lower: float | None = None
-
-    @staticmethod
-    def parse(text: str) -> "Threshold":
-        """Read verl's notation: `2.0` truncates at 2, `0.5_5.0` drops what lies outside [0.5, 5]."""
-        try:
-            bounds = [float(part) for part in text.split("_")]
-        except ValueError:
-            bounds = []
-        if len(bounds) not in (1, 2) or not all(bound > 0 for bound in bounds) or bounds != sorted(bounds):
-            raise ArcherError(
-                f"{KEY}={text}: expected an upper bound above 0 such as 2.0, or lower_upper such as 0.5_5.0"
-            )
-        return Threshold(bounds[-1], bounds[0] if len(bounds) == 2 else None)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+from archer.config.loss_rules import loss_rules
 from archer.config.parse import leaves
 from archer.config.root import TrainConfig
 from archer.errors import ArcherError
@@ -23,6 +24,8 @@ POSITIVE = (
     "reward.num_workers",
     "reward.timeout_s",
     "trainer.total_epochs",
+    "trainer.nnodes",
+    "trainer.n_gpus_per_node",
     "algorithm.filter_groups.max_num_gen_batches",
 )
 OPTIONAL_POSITIVE = (
@@ -38,7 +41,12 @@ NOT_NEGATIVE = (
     "actor_rollout_ref.actor.optim.lr",
     "actor_rollout_ref.actor.optim.weight_decay",
     "actor_rollout_ref.actor.clip_ratio",
+    "actor_rollout_ref.actor.low_entropy_clip_ratio_low",
+    "actor_rollout_ref.actor.low_entropy_clip_ratio_high",
+    "actor_rollout_ref.actor.high_entropy_clip_ratio_low",
+    "actor_rollout_ref.actor.high_entropy_clip_ratio_high",
     "actor_rollout_ref.actor.kl_loss_coef",
+    "actor_rollout_ref.actor.high_entropy_kl_loss_scale_coef",
     "algorithm.kl_ctrl.kl_coef",
     "reward.reward_kwargs.overlong_buffer_cfg.len",
     "reward.reward_kwargs.overlong_buffer_cfg.penalty_factor",
@@ -50,7 +58,7 @@ LOGGERS = ("console", "tensorboard", "wandb", "trackio")
 
 def check(config: TrainConfig) -> None:
     """Raise one ArcherError that lists everything wrong with `config`; return quietly otherwise."""
-    rules = (_ranges, _sampling, _optimisation, _batches, _run)
+    rules = (_ranges, _sampling, _optimisation, loss_rules, _batches, _ranks, _run)
     problems = [problem for rule in rules for problem in rule(config)]
     if problems:
         raise ArcherError("The configuration has a problem:\n" + "\n".join(f"  {p}" for p in problems))
@@ -102,7 +110,7 @@ def _optimisation(config: TrainConfig) -> Iterator[str]:
         yield f"actor_rollout_ref.actor.clip_ratio_c={actor.clip_ratio_c}: must be greater than 1"
     if not 0 <= config.algorithm.gamma <= 1:
         yield f"algorithm.gamma={config.algorithm.gamma}: must be in [0, 1]"
-    if config.algorithm.adv_estimator == "gae":
+    if config.algorithm.adv_estimator == "gae" and config.engine.name == "local":
         yield (
             "algorithm.adv_estimator=gae needs a critic, which only engine=verl trains; choose grpo, "
             "dr_grpo, rloo or reinforce_plus_plus"
@@ -131,6 +139,16 @@ def _batches(config: TrainConfig) -> Iterator[str]:
         yield "algorithm.filter_groups.enable=True needs actor_rollout_ref.rollout.n of at least 2"
 
 
+def _ranks(config: TrainConfig) -> Iterator[str]:
+    ranks = config.trainer.nnodes * config.trainer.n_gpus_per_node
+    prompts, n = config.actor_rollout_ref.actor.ppo_mini_batch_size, config.actor_rollout_ref.rollout.n
+    if config.engine.name == "verl" and prompts * n % ranks:
+        yield (
+            f"actor_rollout_ref.actor.ppo_mini_batch_size={prompts} times rollout.n={n} are {prompts * n} "
+            f"responses, which {ranks} devices cannot share equally"
+        )
+
+
 def _run(config: TrainConfig) -> Iterator[str]:
     trainer = config.trainer
     if not config.actor_rollout_ref.model.path:
@@ -142,7 +160,9 @@ def _run(config: TrainConfig) -> Iterator[str]:
         yield "data.train_files is not set: give JSON, JSONL or Parquet files, or recipe=arithmetic"
     if trainer.val_only and not config.data.val_files:
         yield "trainer.val_only=True needs data.val_files"
-    if (trainer.nnodes, trainer.n_gpus_per_node) != (1, 1):
+    if config.engine.name == "local" and config.engine.verl:
+        yield "engine.verl holds settings of verl's, which need engine=verl"
+    if config.engine.name == "local" and (trainer.nnodes, trainer.n_gpus_per_node) != (1, 1):
         yield (
             f"trainer.nnodes={trainer.nnodes} and trainer.n_gpus_per_node={trainer.n_gpus_per_node}: "
             "engine=local is one process on one device; engine=verl uses many"

@@ -10,7 +10,8 @@ from archer.algorithms.advantages import AdvantageInputs, advantage
 from archer.algorithms.aggregation import LossTotals, aggregate
 from archer.algorithms.kl import kl_estimator
 from archer.algorithms.kl_controller import KLControlConfig, KLController
-from archer.algorithms.rollout_correction import Threshold, rollout_is_weights
+from archer.algorithms.rollout_correction import rollout_is_weights
+from archer.algorithms.threshold import Threshold
 from archer.algorithms.token_rewards import penalised_rewards, place_scores
 from archer.engines.local.batch import Responses, micro_batch, split_by_tokens
 from archer.engines.local.collect import Collected
