@@ -19,9 +19,11 @@ class Threshold:
             bounds = [float(part) for part in text.split("_")]
         except ValueError:
             bounds = []
-        if len(bounds) not in (1, 2) or not all(bound > 0 for bound in bounds) or bounds != sorted(bounds):
+        lower = bounds[0] if len(bounds) == 2 else 1.0
+        if len(bounds) not in (1, 2) or not 0 < lower <= 1 <= bounds[-1]:
             raise ArcherError(
-                f"algorithm.rollout_correction.rollout_is_threshold={text}: expected an upper bound above 0, "
-                "such as 2.0, or lower_upper, such as 0.5_5.0"
+                f"algorithm.rollout_correction.rollout_is_threshold={text}: expected an upper bound of at "
+                "least 1, such as 2.0, or lower_upper around 1, such as 0.5_5.0 (with both points: the "
+                "command line reads 0.5_5 as the number 0.55)"
             )
         return Threshold(bounds[-1], bounds[0] if len(bounds) == 2 else None)

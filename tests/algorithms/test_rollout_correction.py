@@ -102,7 +102,9 @@ def test_thresholds_are_read_in_verls_notation(text, expected):
     assert Threshold.parse(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "two", "-1", "0", "5.0_0.5", "1_2_3", "nan", "0_2"])
+@pytest.mark.parametrize(
+    "text", ["", "two", "-1", "0", "0.55", "5.0_0.5", "1.1_2.0", "0.5_1.0_2.0", "nan", "nan_2.0", "0_2.0"]
+)
 def test_a_threshold_that_makes_no_sense_is_named(text):
     with pytest.raises(ArcherError, match=r"rollout_is_threshold=.*such as 2\.0"):
         Threshold.parse(text)

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from archer.algorithms.rollout_correction import rollout_mismatch
 from archer.engines.local.batch import Responses
 from archer.engines.local.collect import Collected
 from archer.rewards.types import RewardResult
 
 
 def data_metrics(collected: Collected, token_rewards: Tensor, advantages: Tensor) -> dict[str, float]:
-    """Rewards and lengths of the responses a step trains on.
+    """Rewards and lengths of the responses a step trains on, all and by the raw verdict.
 
     Accuracy, failures and group counts are those of everything sampled: dynamic sampling keeps mixed groups
     alone, whose accuracy would say nothing about the model.
@@ -24,11 +25,14 @@ def data_metrics(collected: Collected, token_rewards: Tensor, advantages: Tensor
     all_groups = groups.mixed + groups.all_correct + groups.all_wrong
     failures = [result.failure for result in collected.results if result.failure]
     correct = torch.tensor([float(result.correct) for result in collected.results])
+    rewards = token_rewards.sum(-1)
     return {
         **_spread("critic/score", judged.scores),
-        **_spread("critic/rewards", token_rewards.sum(-1)),
+        **_spread("critic/rewards", rewards),
         **_spread("critic/advantages", advantages[mask]),
         **_spread("response_length", lengths),
+        **_by_verdict("critic/rewards", rewards, judged.correct),
+        **_by_verdict("response_length", lengths, judged.correct),
         **_spread("prompt_length", prompt_lengths),
         "response_length/clip_ratio": _mean((~judged.responses.finished).float()),
         **_extras(collected.results),
@@ -53,18 +57,35 @@ def _extras(results: Sequence[RewardResult]) -> dict[str, float]:
 
 
 def rollout_difference(responses: Responses, log_probs: Tensor) -> dict[str, float]:
-    """How far the sampler's token probabilities are from the training forward's, |p_rollout - p_train|."""
+    """How far the sampler is from the training forward, token by token, over all response tokens of a step.
+
+    `training/...` are absolute differences of the sampled tokens' probabilities and log-probs, and the
+    correlation of the former; `rollout_corr/...` the divergences of `rollout_mismatch`.
+
+    log_probs: [N, L] of the training forward, before any update.
+    """
     mask = responses.mask
-    difference = (responses.log_probs[mask].exp() - log_probs[mask].exp()).abs()
-    logs = (responses.log_probs[mask] - log_probs[mask]).abs()
-    if not len(difference):
+    if not mask.any():
         return {}
-    return {
+    sampled, trained = responses.log_probs[mask].double(), log_probs[mask].double()
+    probs = torch.stack((sampled.exp(), trained.exp()))
+    difference, logs = (probs[0] - probs[1]).abs(), (sampled - trained).abs()
+    metrics = {
         "training/rollout_probs_diff_mean": float(difference.mean()),
         "training/rollout_probs_diff_max": float(difference.max()),
         "training/rollout_log_probs_diff_mean": float(logs.mean()),
         "training/rollout_log_probs_diff_max": float(logs.max()),
     }
+    if len(logs) > 1 and bool((probs.std(-1) > 0).all()):  # one token, or tokens all alike, have no spread
+        metrics["training/rollout_probs_diff_std"] = float(difference.std())
+        metrics["training/rollout_actor_probs_pearson_corr"] = float(torch.corrcoef(probs)[0, 1])
+    mismatch = rollout_mismatch(log_probs, responses.log_probs, mask)
+    return metrics | {f"rollout_corr/{name}": value for name, value in mismatch.items()}
+
+
+def _by_verdict(name: str, values: Tensor, correct: Tensor) -> dict[str, float]:
+    """Spread of [N] values over the right and over the wrong responses."""
+    return _spread(f"{name}/correct", values[correct]) | _spread(f"{name}/wrong", values[~correct])
 
 
 def _spread(name: str, values: Tensor) -> dict[str, float]:
