@@ -12,9 +12,9 @@ from archer.errors import ArcherError
 from archer.rewards.boxed import extract_answer
 from archer.rewards.custom import FileFunction, FunctionSource, FunctionTask, check_function
 from archer.rewards.math import MathTask, fast_verdict, reference_answers
+from archer.rewards.math.symbolic import load_math_verify
 from archer.rewards.pool import WorkerPool
 from archer.rewards.registry import BuiltinRule, Rule, find_rule, registered_functions
-from archer.rewards.symbolic import load_math_verify
 from archer.rewards.types import RewardRequest, RewardResult, Task
 from archer.rewards.worker import WorkerSetup
 

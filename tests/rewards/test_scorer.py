@@ -34,7 +34,7 @@ def test_the_last_number_counts_only_when_asked_for():
 
 
 def test_equal_poisonous_answers_are_tried_once_but_counted_each():
-    hostile = RewardRequest("math", r"\boxed{9^{9^{9^{9}}}}", "5")
+    hostile = RewardRequest("math", r"\boxed{\prod_{k=1}^{99999999} (k+n)}", r"\prod_{k=1}^{9} (k+n)")
     with RewardScorer(RewardConfig(workers=1, timeout_s=0.5)) as scorer:
         results = scorer.score([hostile] * 100)  # a hundred half seconds would show
         assert {result.failure for result in results} == {"timeout"}

@@ -1,4 +1,4 @@
-r"""Plain numerals as exact rationals: integers, decimals, thousands separators, `\frac{a}{b}`, `a/b`.
+r"""Plain numerals as exact rationals: integers, decimals, fractions, mixed numbers, `3 \times 10^8`.
 
 Everything is bounded before it is computed, so that no numeral can cost time or memory.
 """
@@ -7,30 +7,34 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from archer.rewards.boxed import closing_brace
+from archer.rewards.math.text import squash
 
 MAX_NUMERAL_CHARS = 1000
 _MIN_PLACES = 6
 _MIN_SIGNIFICANT = 6
-
-_MATH_DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"))
-_SIZING = re.compile(r"(?<!\\)\\(?:left|right|displaystyle|textstyle)(?![A-Za-z])|(?<!\\)\\!")
-_SPACING = re.compile(r"(?<!\\)\\(?:[,;: ]|quad(?![A-Za-z])|qquad(?![A-Za-z]))|~|[\u00a0\u2009\u202f]")
-_FRAC_VARIANT = re.compile(r"(?<!\\)\\[dtc]frac(?![A-Za-z])")
-_LOOSE_SPACE = re.compile(r"(?<![0-9A-Za-z])\s+|\s+(?![0-9A-Za-z])")
 
 _DIGITS = r"(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[1-9][0-9]{0,2}(?: [0-9]{3})+|[0-9]+)"
 _DECIMAL = re.compile(
     rf"(?P<sign>[+-]?)(?P<whole>{_DIGITS}(?=\.|e|E|$)|(?=\.[0-9]))"
     r"(?:\.(?P<part>[0-9]*))?(?:[eE](?P<exponent>[+-]?[0-9]{1,3}))?"
 )
+_SCIENTIFIC = re.compile(
+    r"(?P<mantissa>[+-]?[0-9.,]+)(?:\\times|\\cdot|\*)10\^(?:\{(?P<braced>[+-]?[0-9]{1,3})\}|(?P<bare>[0-9]{1,3}))"
+)
+_REPEATING = re.compile(
+    r"(?P<sign>[+-]?)(?P<whole>[0-9]*)\.(?P<part>[0-9]*)\\(?:overline|bar)\{(?P<cycle>[0-9]{1,50})\}"
+)
 _FRACTIONS = tuple(
     re.compile(pattern)
     for pattern in (
-        r"(?P<sign>[+-]?)(?P<top>[0-9.,]+)/(?P<bottom>[0-9.,]+)",
+        r"(?P<sign>[+-]?)\{?(?P<top>[0-9.,]+)\}?/\{?(?P<bottom>[0-9.,]+)\}?",
         r"(?P<sign>[+-]?)(?P<mixed>[0-9]+) (?P<top>[0-9]+)/(?P<bottom>[0-9]+)",
+        r"(?P<sign>[+-]?)(?P<mixed>[0-9]+)\\frac\{(?P<top>[0-9]+)\}\{(?P<bottom>[0-9]+)\}",
+        r"(?P<sign>[+-]?)(?P<mixed>[0-9]+)\\frac ?(?P<top>[0-9]) ?(?P<bottom>[0-9])",
         r"(?P<sign>[+-]?)\\frac\{(?P<top>[+-]?[0-9.,]+)\}\{(?P<bottom>[+-]?[0-9.,]+)\}",
         r"(?P<sign>[+-]?)\\frac ?(?P<top>[0-9]) ?(?P<bottom>[0-9])",
+        r"(?P<sign>[+-]?)\\frac ?(?P<top>[0-9]) ?\{(?P<bottom>[+-]?[0-9.,]+)\}",
+        r"(?P<sign>[+-]?)\\frac\{(?P<top>[+-]?[0-9.,]+)\} ?(?P<bottom>[0-9])",
     )
 )
 
@@ -43,45 +47,19 @@ class Number:
     places: int | None
 
 
-def tidy(text: str) -> str:
-    """Strip what does not change an answer: delimiters, outer braces, sizing and spacing, a final stop."""
-    text = text.strip().replace("\u2212", "-").replace("{,}", ",")
-    text = _FRAC_VARIANT.sub(r"\\frac", _SPACING.sub(" ", _SIZING.sub("", text))).strip()
-    if text.endswith(".") and not text.endswith(".."):
-        text = text[:-1].rstrip()
-    return _without_wrapping(text)
-
-
-def _without_wrapping(text: str) -> str:
-    for opening, closing in _MATH_DELIMITERS:
-        inner = text[len(opening) : -len(closing)]
-        if text.startswith(opening) and text.endswith(closing) and inner and "$" not in inner:
-            text = inner.strip()
-    # Each layer costs a scan, so only a few are taken off.
-    layers = 0
-    while layers < 16 and text.startswith("{") and closing_brace(text, 0) == len(text) - 1:
-        text, layers = text[1:-1].strip(), layers + 1
-    return text
-
-
-def squash(text: str) -> str:
-    """Drop the blanks of a tidy text, except one between letters or digits, where it separates."""
-    return re.sub(r"\s+", " ", _LOOSE_SPACE.sub("", text))
-
-
 def parse_number(text: str) -> Number | None:
     """Read a tidy text that is one plain numeral and nothing else; None when it is anything more."""
     text = squash(text)
     if len(text) > MAX_NUMERAL_CHARS:
         return None
-    decimal = _parse_decimal(text)
-    if decimal is not None:
-        return decimal
+    number = _parse_decimal(text)
+    if number is not None:
+        return number
     for pattern in _FRACTIONS:
         match = pattern.fullmatch(text)
         if match:
             return _read_fraction(match)
-    return None
+    return _parse_scientific(text) or _parse_repeating(text)
 
 
 def _parse_decimal(text: str) -> Number | None:
@@ -98,8 +76,29 @@ def _read_fraction(match: re.Match[str]) -> Number | None:
     top, bottom = _parse_decimal(match["top"]), _parse_decimal(match["bottom"])
     if top is None or bottom is None or bottom.value == 0:
         return None
-    value = top.value / bottom.value + int(match.groupdict().get("mixed") or 0)
+    mixed = match.groupdict().get("mixed")
+    if mixed is not None and top.value >= bottom.value:
+        return None  # 3\frac{4}{3} is no mixed number
+    value = top.value / bottom.value + int(mixed or 0)
     return Number(-value if match["sign"] == "-" else value, None)
+
+
+def _parse_scientific(text: str) -> Number | None:
+    match = _SCIENTIFIC.fullmatch(text)
+    mantissa = _parse_decimal(match["mantissa"]) if match else None
+    if match is None or mantissa is None or mantissa.places is None:
+        return None
+    exponent = int(match["braced"] or match["bare"])
+    return Number(mantissa.value * Fraction(10) ** exponent, max(0, mantissa.places - exponent))
+
+
+def _parse_repeating(text: str) -> Number | None:
+    match = _REPEATING.fullmatch(text)
+    if match is None:
+        return None
+    once = Fraction(int((match["whole"] + match["part"]) or 0), 10 ** len(match["part"]))
+    cycle = Fraction(int(match["cycle"]), (10 ** len(match["cycle"]) - 1) * 10 ** len(match["part"]))
+    return Number(-(once + cycle) if match["sign"] == "-" else once + cycle, None)
 
 
 def numbers_agree(a: Number, b: Number) -> bool:
@@ -113,10 +112,17 @@ def numbers_agree(a: Number, b: Number) -> bool:
 
 
 def _rounds_to(exact: Number, rounded: Number) -> bool:
+    if exact.places is not None and rounded.places is not None and exact.places <= rounded.places:
+        return False
+    tolerance = rounding_tolerance(rounded)
+    return tolerance is not None and abs(exact.value - rounded.value) <= tolerance
+
+
+def rounding_tolerance(rounded: Number) -> Fraction | None:
+    """Return half a unit of a decimal's last place, if it shows enough digits to stand for an exact value."""
     if rounded.places is None or rounded.places < _MIN_PLACES:
-        return False
-    if exact.places is not None and exact.places <= rounded.places:
-        return False
+        return None
     scale = 10**rounded.places
-    shows_enough = abs(rounded.value) * scale >= 10 ** (_MIN_SIGNIFICANT - 1)
-    return shows_enough and abs(exact.value - rounded.value) * scale <= Fraction(1, 2)
+    if abs(rounded.value) * scale < 10 ** (_MIN_SIGNIFICANT - 1):
+        return None
+    return Fraction(1, 2 * scale)

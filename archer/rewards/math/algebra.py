@@ -1,0 +1,220 @@
+"""Equality of expressions, by their values to many digits at many points.
+
+Two expressions that agree to fifty digits at a dozen irregular points are equal for every purpose of a
+reward, and one disagreement proves them different; unlike simplification this takes milliseconds and ends.
+What `expression.py` cannot read goes to math-verify, if both sides use the same unknown notation.
+"""
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+from archer.rewards.math.compare import Verdict
+from archer.rewards.math.evaluate import MAX_DIGITS, UndefinedError, Value, evaluate, measure, precision
+from archer.rewards.math.expression import (
+    Apply,
+    Constant,
+    Node,
+    Numeral,
+    UnreadableError,
+    Variable,
+    read_expression,
+)
+from archer.rewards.math.numeric import parse_number, rounding_tolerance
+from archer.rewards.math.symbolic import equal_by_math_verify
+
+_DIGITS = 60
+_MORE_DIGITS = 300
+_TRUSTED_DIGITS = 45  # of _DIGITS
+_PLAIN_SIZE = 40  # decimal exponents up to which the trusted digits reach below the units
+_NOISE = 1e-40
+_RANGES = ((0, 2), (3, 40), (-3, 0))
+_POINTS_EACH = 4
+_INTEGER_POINTS = 12
+_MIN_POINTS = 3
+_WHOLE_NUMBERS = frozenset(("floor", "ceil", "!", "binom"))
+
+Point = dict[str, Fraction]
+
+
+class SampledAlgebra:
+    """The algebra that answers every question."""
+
+    def same(self, a: str, b: str) -> Verdict:
+        """Tell whether two expressions are equal."""
+        first, second = _tree(a), _tree(b)
+        if first is None or second is None:
+            return equal_by_math_verify(a, b)
+        return _equal(first, second)
+
+    def answers(self, answer: str, reference: str) -> Verdict:
+        """Tell whether they are equal, and the answer to a plain number is a number that is worked out."""
+        number, tree = parse_number(reference), _tree(answer)
+        if number is not None and (tree is None or not is_finished(tree)):
+            return False
+        rounded = parse_number(answer)
+        reference_tree = _tree(reference)
+        if rounded is not None and number is None and reference_tree is not None:
+            tolerance = rounding_tolerance(rounded)
+            if tolerance is not None and not variables(reference_tree):
+                return _within(reference_tree, rounded.value, tolerance)
+        return self.same(answer, reference)
+
+    def equivalent(self, a: tuple[str, str], b: tuple[str, str]) -> Verdict:
+        """Tell whether the differences of the equations' sides are multiples of each other."""
+        first, second = _difference(a), _difference(b)
+        if first is None or second is None:
+            return equal_by_math_verify("=".join(a), "=".join(b))
+        return _proportional(first, second)
+
+
+def _difference(equation: tuple[str, str]) -> Node | None:
+    left, right = map(_tree, equation)
+    return None if left is None or right is None else Apply("+", (left, Apply("neg", (right,))))
+
+
+@lru_cache(maxsize=4096)
+def _tree(text: str) -> Node | None:
+    try:
+        return read_expression(text)
+    except UnreadableError:
+        return None
+
+
+def variables(node: Node) -> frozenset[str]:
+    """Return the names of the variables of an expression."""
+    match node:
+        case Variable(name):
+            return frozenset((name,))
+        case Apply(_, arguments):
+            return frozenset().union(*map(variables, arguments))
+    return frozenset()
+
+
+def operations(node: Node) -> frozenset[str]:
+    """Return the operations in an expression."""
+    if not isinstance(node, Apply):
+        return frozenset()
+    return frozenset((node.operation,)).union(*map(operations, node.arguments))
+
+
+def is_finished(node: Node) -> bool:
+    """Tell whether an expression may stand for a plain number: nothing is left to work out but conventions.
+
+    Numerals, fractions, mixed numbers, powers, roots, factorials and binomials of numerals are, and products
+    of them; a sum, a product of plain numerals, a function or a variable is a question repeated.
+    """
+    match node:
+        case Numeral():
+            return True
+        case Apply("neg" | "!" | "binom" | "root" | "mixed" | "^" | "/", arguments):
+            return all(map(is_finished, arguments))
+        case Apply("*", arguments):
+            plain = all(isinstance(argument, Numeral) for argument in arguments)
+            return not plain and all(map(is_finished, arguments))
+    return False
+
+
+def _equal(a: Node, b: Node) -> bool:
+    if not variables(a) | variables(b):
+        try:
+            return _agree(a, b, {}).equal
+        except UndefinedError:
+            return False
+    real: list[bool] = []
+    other: list[bool] = []
+    complex_numbers = _has_imaginary_unit(a) or _has_imaginary_unit(b)
+    for point in _points(a, b):
+        try:
+            agreement = _agree(a, b, point)
+        except UndefinedError:
+            continue
+        if agreement.real or complex_numbers:
+            if not agreement.equal:
+                return False
+            real.append(True)
+        else:
+            other.append(agreement.equal)
+    # Where roots and logarithms leave the real line, identities hold only up to a branch: those points decide
+    # nothing unless there are no others.
+    return len(real) >= _MIN_POINTS or (len(real) + len(other) >= _MIN_POINTS and all(other))
+
+
+@dataclass(frozen=True)
+class _Agreement:
+    equal: bool
+    real: bool
+
+
+def _agree(a: Node, b: Node, point: Point) -> _Agreement:
+    """Compare two values, with as many digits as it takes to tell a difference from rounding errors."""
+    gap = measure(a, b, point, _DIGITS)
+    if gap.size == -math.inf or (
+        abs(gap.size) < _PLAIN_SIZE and gap.difference <= gap.size - _TRUSTED_DIGITS
+    ):
+        return _Agreement(True, gap.real)
+    # Rounding errors shrink with the digits and a real difference stays; large integers need all theirs.
+    digits = max(_MORE_DIGITS, int(gap.size) + _DIGITS)
+    if digits > MAX_DIGITS:
+        raise UndefinedError
+    gap = measure(a, b, point, digits)
+    trusted = digits - _DIGITS + _TRUSTED_DIGITS
+    return _Agreement(gap.difference <= gap.size - trusted or gap.size <= -trusted, gap.real)
+
+
+def _has_imaginary_unit(node: Node) -> bool:
+    match node:
+        case Constant("i"):
+            return True
+        case Apply(_, arguments):
+            return any(map(_has_imaginary_unit, arguments))
+    return False
+
+
+def _points(*nodes: Node) -> Iterator[Point]:
+    """Yield points, always the same for the same names. Where whole numbers are meant, they are whole."""
+    names = sorted(frozenset().union(*map(variables, nodes)))
+    if any(operations(node) & _WHOLE_NUMBERS for node in nodes):
+        for index in range(_INTEGER_POINTS):
+            yield {name: Fraction(_stream(name, index).randint(1, 30)) for name in names}
+        return
+    for low, high in _RANGES:
+        for index in range(_POINTS_EACH):
+            yield {
+                name: low
+                + (high - low) * Fraction(_stream(name, index + 100 * low).randint(1, 10**6), 10**6 + 3)
+                for name in names
+            }
+
+
+def _stream(name: str, index: int) -> random.Random:
+    return random.Random(f"{name} {index}")
+
+
+def _proportional(a: Node, b: Node) -> bool:
+    """Tell whether a = c b for one constant c other than 0."""
+    with precision(_DIGITS):
+        ratios: list[Value] = []
+        for point in _points(a, b):
+            try:
+                x, y = evaluate(a, point), evaluate(b, point)
+            except UndefinedError:
+                continue
+            if abs(x) < _NOISE or abs(y) < _NOISE:
+                return False
+            ratios.append(x / y)
+        same = all(abs(ratio - ratios[0]) <= abs(ratios[0]) * _NOISE for ratio in ratios)
+        return len(ratios) >= _MIN_POINTS and same
+
+
+def _within(node: Node, value: Fraction, tolerance: Fraction) -> bool:
+    try:
+        with precision(_DIGITS):
+            return bool(
+                abs(evaluate(node, {}) - evaluate(Numeral(value), {})) <= evaluate(Numeral(tolerance), {})
+            )
+    except UndefinedError:
+        return False

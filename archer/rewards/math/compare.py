@@ -1,0 +1,298 @@
+"""When two structures are the same answer.
+
+Verdicts are True, False, or None where only an algebra could tell and the one at hand does not. With
+`NoAlgebra` the comparison is quick and bounded, and its True and False are certain; with the real one every
+question is answered.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Protocol
+
+from archer.rewards.math.intervals import reals_without, solved
+from archer.rewards.math.numeric import Number, numbers_agree, parse_number
+from archer.rewards.math.quantity import PERCENT, Quantity, factor, read_quantity
+from archer.rewards.math.shapes import (
+    Bracketed,
+    Collection,
+    Equation,
+    Matrix,
+    Relation,
+    Scalar,
+    Structure,
+    Union,
+)
+from archer.rewards.math.structure import NAME, read
+from archer.rewards.math.text import squash
+from archer.rewards.math.units import DEGREES
+
+Verdict = bool | None
+MAX_ITEMS = 100
+
+_INFINITE = re.compile(r"(?P<sign>[+-]?)\\infty")
+_WORDS = re.compile(
+    r"\\text\s*\{[^{}]*[A-Za-z][^{}]*\}|(?<![A-Za-z\\])(?!sqrt|sin|cos|tan|log|arc)[A-Za-z]{4,}"
+)
+_NUMERIC_COMMAND = re.compile(r"\\(?:frac|sqrt|pi|cdot|times|div|binom|circ|%)(?![A-Za-z])")
+_ARTICLE = re.compile(r"^(?:the|an?) ")
+
+
+class Algebra(Protocol):
+    """What can be asked about the texts of expressions."""
+
+    def same(self, a: str, b: str) -> Verdict:
+        """Tell whether two expressions are equal."""
+        ...
+
+    def answers(self, answer: str, reference: str) -> Verdict:
+        """Tell whether they are equal, and the answer is no less worked out than the reference."""
+        ...
+
+    def equivalent(self, a: tuple[str, str], b: tuple[str, str]) -> Verdict:
+        """Tell whether two equations, each of two sides, have the same solutions by being multiples."""
+        ...
+
+
+class NoAlgebra:
+    """Leaves every question open."""
+
+    def same(self, a: str, b: str) -> Verdict:
+        """Leave it open."""
+        return None
+
+    def answers(self, answer: str, reference: str) -> Verdict:
+        """Leave it open."""
+        return None
+
+    def equivalent(self, a: tuple[str, str], b: tuple[str, str]) -> Verdict:
+        """Leave it open."""
+        return None
+
+
+def all_of(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return False at the first False, else None if anything is open, else True."""
+    outcome: Verdict = True
+    for verdict in verdicts:
+        if verdict is False:
+            return False
+        outcome = None if verdict is None else outcome
+    return outcome
+
+
+def any_of(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return True at the first True, else None if anything is open, else False."""
+    outcome: Verdict = False
+    for verdict in verdicts:
+        if verdict:
+            return True
+        outcome = None if verdict is None else outcome
+    return outcome
+
+
+def compare(answer: Structure, reference: Structure, algebra: Algebra) -> Verdict:
+    """Judge an answer's structure against a reference's."""
+    if isinstance(reference, Equation):
+        return _compare_equation(answer, reference, algebra)
+    if isinstance(answer, Equation):
+        value = _stated_value(answer)
+        return all_of((_is_consistent(answer, algebra), compare(value, reference, algebra)))
+    if isinstance(answer, Relation) and isinstance(reference, Relation):
+        return _compare_relations(answer, reference, algebra)
+    answer, reference = _as_set(answer), _as_set(reference)
+    match reference:
+        case Scalar():
+            return _compare_with_scalar(answer, reference, algebra)
+        case Matrix():
+            return _compare_matrices(answer, reference, algebra)
+        case Bracketed():
+            return _compare_bracketed(answer, reference, algebra)
+        case Collection():
+            if isinstance(answer, Collection):
+                return _same_items(answer.items, reference.items, algebra)
+            return len(reference.items) == 1 and compare(answer, reference.items[0], algebra)
+        case Union():
+            if not isinstance(answer, Union):
+                return False
+            pieces = [tuple(map(_as_set, union.pieces)) for union in (answer, reference)]
+            return _same_items(pieces[0], pieces[1], algebra)
+        case _:
+            return False  # an inequality that is not solved, and no inequality to compare with it
+
+
+def _as_set(item: Structure) -> Structure:
+    """Return an inequality as the set of values that satisfy it, if it is solved."""
+    if not isinstance(item, Relation):
+        return item
+    if item.operators == ("!=",) and NAME.fullmatch(squash(item.parts[0])):
+        return reals_without([item.parts[1]])
+    found = solved(item)
+    return item if found is None else found.interval
+
+
+def _compare_with_scalar(answer: Structure, reference: Scalar, algebra: Algebra) -> Verdict:
+    if isinstance(answer, Collection) and answer.braces and len(answer.items) == 1:
+        return compare(answer.items[0], reference, algebra)
+    return isinstance(answer, Scalar) and compare_scalars(answer.text, reference.text, algebra)
+
+
+def _compare_bracketed(answer: Structure, reference: Bracketed, algebra: Algebra) -> Verdict:
+    if (
+        isinstance(answer, Collection)
+        and not answer.braces
+        and (reference.left, reference.right) == ("(", ")")
+    ):
+        return _pairwise(answer.items, reference.items, algebra)
+    if not isinstance(answer, Bracketed):
+        return False
+    if (answer.left, answer.right) != (reference.left, reference.right):
+        return False
+    return _pairwise(answer.items, reference.items, algebra)
+
+
+def _compare_matrices(answer: Structure, reference: Matrix, algebra: Algebra) -> Verdict:
+    if not isinstance(answer, Matrix) or len(answer.rows) != len(reference.rows):
+        return False
+    rows = zip(answer.rows, reference.rows, strict=True)
+    return all_of(_pairwise(row, reference_row, algebra) for row, reference_row in rows)
+
+
+def _pairwise(answers: Sequence[Structure], references: Sequence[Structure], algebra: Algebra) -> Verdict:
+    if len(answers) != len(references):
+        return False
+    pairs = zip(answers, references, strict=True)
+    return all_of(compare(answer, reference, algebra) for answer, reference in pairs)
+
+
+def _same_items(answers: Sequence[Structure], references: Sequence[Structure], algebra: Algebra) -> Verdict:
+    """Match each answer with a reference of its own. Sameness is transitive, so any match will do."""
+    if len(answers) != len(references) or len(answers) > MAX_ITEMS:
+        return False
+    left = list(references)
+    for answer in answers:
+        verdicts = [compare(answer, reference, algebra) for reference in left]
+        if True in verdicts:
+            left.pop(verdicts.index(True))
+        else:
+            return None if None in verdicts else False
+    return True
+
+
+def _compare_relations(answer: Relation, reference: Relation, algebra: Algebra) -> Verdict:
+    found, wanted = solved(answer), solved(reference)
+    if wanted is not None:
+        if found is None or squash(found.variable) != squash(wanted.variable):
+            return False
+        return compare(found.interval, wanted.interval, algebra)
+    if answer.operators != reference.operators:
+        return False
+    pairs = zip(answer.parts, reference.parts, strict=True)
+    return all_of(algebra.same(part, reference_part) for part, reference_part in pairs)
+
+
+def _compare_equation(answer: Structure, reference: Equation, algebra: Algebra) -> Verdict:
+    name, value = _assignment(reference)
+    if not isinstance(answer, Equation):
+        return name is not None and compare(answer, value, algebra)
+    consistent = _is_consistent(answer, algebra)
+    answer_name, answer_value = _assignment(answer)
+    if name is not None and squash(name) == squash(answer_name or ""):
+        return all_of((consistent, compare(answer_value, value, algebra)))
+    if name is not None and not _has_variable(reference.parts[-1]):
+        return False  # the reference is solved, the answer is for something else or not solved
+    sides = (answer.parts[0], answer.parts[-1]), (reference.parts[0], reference.parts[-1])
+    return all_of((consistent, algebra.equivalent(*sides)))
+
+
+def _assignment(equation: Equation) -> tuple[str | None, Structure]:
+    """Return the name that an equation gives a value to, if it does, and the value it ends in."""
+    first, last = equation.parts[0], equation.parts[-1]
+    if NAME.fullmatch(squash(last)) and not NAME.fullmatch(squash(first)):
+        first, last = last, first
+    name = first if NAME.fullmatch(squash(first)) or isinstance(read(first), Bracketed) else None
+    return name, read(last)
+
+
+def _stated_value(equation: Equation) -> Structure:
+    return _assignment(equation)[1]
+
+
+def _is_consistent(equation: Equation, algebra: Algebra) -> Verdict:
+    """Refuse a chain with a false link between numbers: 7 = 5, x = 5 = 6."""
+    links = zip(equation.parts, equation.parts[1:], strict=False)
+    return all_of(
+        _equal_values(a, b, algebra) for a, b in links if not _has_variable(a) and not _has_variable(b)
+    )
+
+
+def _equal_values(a: str, b: str, algebra: Algebra) -> Verdict:
+    first, second = read(a), read(b)
+    if not (isinstance(first, Scalar) and isinstance(second, Scalar)):
+        return compare(first, second, algebra)
+    numbers = parse_number(first.text), parse_number(second.text)
+    if numbers[0] and numbers[1]:
+        return numbers_agree(numbers[0], numbers[1])
+    return any_of((compare_scalars(a, b, algebra), algebra.same(first.text, second.text)))
+
+
+def _has_variable(text: str) -> bool:
+    return re.search(r"[A-Za-z]", _NUMERIC_COMMAND.sub("", text)) is not None
+
+
+def compare_scalars(answer: str, reference: str, algebra: Algebra) -> Verdict:
+    """Judge one value, by its spelling, its words, its sign of infinity, its number and its unit."""
+    if squash(answer) == squash(reference):
+        return bool(answer)
+    infinities = [_INFINITE.fullmatch(squash(text)) for text in (answer, reference)]
+    if any(infinities):
+        signs = {match["sign"] == "-" if match else None for match in infinities}
+        return len(signs) == 1
+    found, wanted = read_quantity(answer), read_quantity(reference)
+    if _WORDS.search(found.value) or _WORDS.search(wanted.value):
+        return words(answer) == words(reference) != ""
+    return _compare_quantities(found, wanted, algebra)
+
+
+def words(text: str) -> str:
+    """Return the words of a text in small letters, without articles, quotes and brackets."""
+    text = re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", text).lower()
+    return _ARTICLE.sub("", " ".join(re.sub(r"[^\w+*/^=<>\\-]", " ", text).split()))
+
+
+def _compare_quantities(answer: Quantity, reference: Quantity, algebra: Algebra) -> Verdict:
+    units = answer.unit, reference.unit
+    if answer.unit is not None and reference.unit is not None:
+        if answer.unit.measures != reference.unit.measures:
+            return False
+        scales = factor(answer, in_base_units=True), factor(reference, in_base_units=True)
+        return _equal_multiples((answer.value, scales[0]), (reference.value, scales[1]), algebra)
+    scales = factor(answer, in_base_units=False), factor(reference, in_base_units=False)
+    plain = _equal_multiples((answer.value, scales[0]), (reference.value, scales[1]), algebra)
+    if PERCENT in units:
+        hundredth = [
+            scale / 100 if unit is PERCENT else scale for unit, scale in zip(units, scales, strict=True)
+        ]
+        part = _equal_multiples((answer.value, hundredth[0]), (reference.value, hundredth[1]), algebra)
+        return any_of((plain, part))
+    if reference.unit == DEGREES and r"\pi" in answer.value:
+        return algebra.same(answer.value, rf"({reference.value})\cdot\frac{{\pi}}{{180}}")
+    return plain
+
+
+def _equal_multiples(
+    answer: tuple[str, Fraction], reference: tuple[str, Fraction], algebra: Algebra
+) -> Verdict:
+    """Compare values times factors."""
+    numbers = parse_number(answer[0]), parse_number(reference[0])
+    if numbers[0] is not None and numbers[1] is not None:
+        return numbers_agree(_times(numbers[0], answer[1]), _times(numbers[1], reference[1]))
+    ratio = answer[1] / reference[1]
+    return algebra.answers(answer[0] if ratio == 1 else _multiple(answer[0], ratio), reference[0])
+
+
+def _times(number: Number, scale: Fraction) -> Number:
+    return number if scale == 1 else Number(number.value * scale, None)
+
+
+def _multiple(text: str, ratio: Fraction) -> str:
+    return rf"({text})\cdot\frac{{{ratio.numerator}}}{{{ratio.denominator}}}"

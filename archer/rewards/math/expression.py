@@ -1,0 +1,336 @@
+r"""A reader of expressions in LaTeX or plain notation: text in, tree out.
+
+It is strict where readers for rendering are generous, because a lenient reading is a wrong reward: numerals
+side by side, a double sign, `1/2x` and everything else with two readings is refused. Letters are variables of
+one letter each, capitals are different from small letters, `e` and `i` are the constants.
+"""
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+MAX_CHARS = 2000
+
+
+class UnreadableError(Exception):
+    """The text is no expression, or has more than one reading."""
+
+
+@dataclass(frozen=True)
+class Numeral:
+    """A number as written."""
+
+    value: Fraction
+
+
+@dataclass(frozen=True)
+class Constant:
+    """One of `pi`, `e`, `i`."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A letter, with its subscript."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Apply:
+    """An operation: `+ * / ^ neg` or the name of a function, on its arguments."""
+
+    operation: str
+    arguments: tuple["Node", ...]
+
+
+Node = Numeral | Constant | Variable | Apply
+
+_TOKEN = re.compile(r"\s*(\\[A-Za-z]+|\\[{}|]|[0-9]+\.[0-9]+|\.[0-9]+|[0-9]+|[A-Za-z]+|[^\s])")
+_TRIGONOMETRIC = (
+    "sin",
+    "cos",
+    "tan",
+    "cot",
+    "sec",
+    "csc",
+    "arcsin",
+    "arccos",
+    "arctan",
+    "sinh",
+    "cosh",
+    "tanh",
+)
+_FUNCTIONS = (*_TRIGONOMETRIC, "ln", "log", "lg", "exp")
+_BARE_NAMES = frozenset([*_FUNCTIONS, "sqrt", "pi"])
+_INVERSES = {"sin": "arcsin", "cos": "arccos", "tan": "arctan"}
+_GREEK = re.compile(
+    r"\\(?:alpha|beta|gamma|delta|(?:var)?epsilon|zeta|eta|(?:var)?theta|iota|kappa|lambda|mu|nu|xi|rho|sigma|tau"
+    r"|(?:var)?phi|chi|psi|omega|Gamma|Delta|Theta|Lambda|Sigma|Phi|Psi|Omega|ell)"
+)
+_TIMES = frozenset((r"\cdot", r"\times", "*"))
+_OVER = frozenset(("/", r"\div"))
+_GROUPS = {"(": ")", "[": "]", "{": "}"}
+_FENCES = {r"\lfloor": (r"\rfloor", "floor"), r"\lceil": (r"\rceil", "ceil"), r"\lvert": (r"\rvert", "abs")}
+_STARTS = frozenset(("(", "[", "{", r"\frac", r"\sqrt", r"\binom", r"\pi", *_FENCES))
+_MAX_LETTERS = 4
+
+
+def read_expression(text: str) -> Node:
+    """Return the tree of a tidy text, or raise UnreadableError."""
+    if len(text) > MAX_CHARS or not text.isascii():
+        raise UnreadableError(text[:100])
+    reader = _Reader(_tokens(text))
+    node = reader.expression()
+    if reader.peek() is not None:
+        raise UnreadableError(text)
+    return node
+
+
+def _tokens(text: str) -> list[str]:
+    tokens: list[str] = []
+    for token in _TOKEN.findall(text):
+        if token[0].isalpha() and token not in _BARE_NAMES:
+            if len(token) > _MAX_LETTERS:
+                raise UnreadableError(token)
+            tokens.extend(token)
+        else:
+            tokens.append("\\" + token if token in _BARE_NAMES else token)
+    return tokens
+
+
+class _Reader:
+    """Recursive descent over the tokens."""
+
+    def __init__(self, tokens: list[str]) -> None:
+        self._tokens = tokens[::-1]
+        self._open_bars = 0
+
+    def peek(self) -> str | None:
+        return self._tokens[-1] if self._tokens else None
+
+    def _next(self) -> str:
+        if not self._tokens:
+            raise UnreadableError("it ends too soon")
+        return self._tokens.pop()
+
+    def _expect(self, token: str) -> None:
+        if self._next() != token:
+            raise UnreadableError(f"{token} is missing")
+
+    def expression(self) -> Node:
+        """Read a sum."""
+        terms = [self._term()]
+        while self.peek() in ("+", "-"):
+            negative = self._next() == "-"
+            term = self._term(signed=False)
+            terms.append(Apply("neg", (term,)) if negative else term)
+        return terms[0] if len(terms) == 1 else Apply("+", tuple(terms))
+
+    def _term(self, signed: bool = True) -> Node:
+        """Read a product; a sign before it belongs to all of it."""
+        if self.peek() in ("+", "-"):
+            if not signed:
+                raise UnreadableError("two signs")
+            negative = self._next() == "-"
+            term = self._term(signed=False)
+            return Apply("neg", (term,)) if negative else term
+        node, divided = self._factor(), False
+        while True:
+            token = self.peek()
+            if token in _TIMES:
+                self._next()
+                node, divided = Apply("*", (node, self._signed_factor())), False
+            elif token in _OVER:
+                self._next()
+                node, divided = Apply("/", (node, self._signed_factor())), True
+            elif self._starts_factor(token):
+                if divided:
+                    raise UnreadableError("1/2x is 1/(2x) to some and (1/2)x to others")
+                node = self._beside(node)
+            else:
+                return node
+
+    def _signed_factor(self) -> Node:
+        if self.peek() == "-":
+            self._next()
+            return Apply("neg", (self._factor(),))
+        return self._factor()
+
+    def _beside(self, node: Node) -> Node:
+        """Read a factor that stands directly after another: a product, or the fraction of a mixed number."""
+        is_fraction = self.peek() == r"\frac"
+        if not (isinstance(node, Apply) and node.operation == "!"):  # 3!7! has one reading
+            self._refuse_numeral()
+        factor = self._factor()
+        if is_fraction and isinstance(node, Numeral) and node.value.denominator == 1 and _is_proper(factor):
+            return Apply("mixed", (node, factor))
+        return Apply("*", (node, factor))
+
+    def _refuse_numeral(self) -> None:
+        inner = next((token for token in reversed(self._tokens) if token != "{"), "")
+        if inner[:1].isdigit() or inner[:1] == ".":
+            raise UnreadableError("numerals side by side")
+
+    def _starts_factor(self, token: str | None) -> bool:
+        if token is None:
+            return False
+        if token == "|":
+            return self._open_bars == 0
+        if token.isalnum() or token[0] == "." or token in _STARTS:
+            return True
+        return _GREEK.fullmatch(token) is not None or self._is_function(token)
+
+    @staticmethod
+    def _is_function(token: str) -> bool:
+        return token[1:] in _FUNCTIONS and token[0] == "\\"
+
+    def _factor(self) -> Node:
+        """Read a power, a factorial, or what they are made of."""
+        token = self.peek()
+        if token is not None and self._is_function(token):
+            return self._function()
+        node = self._primary()
+        if self.peek() == "!":
+            self._next()
+            node = Apply("!", (node,))
+        if self.peek() == "^":
+            self._next()
+            node = self._raised(node)
+        if self.peek() in ("!", "^", "_"):
+            raise UnreadableError("stacked postfixes")
+        return node
+
+    def _raised(self, base: Node) -> Node:
+        if self.peek() == r"\circ":
+            self._next()
+            return Apply("*", (base, Apply("/", (Constant("pi"), Numeral(Fraction(180))))))
+        return Apply("^", (base, self._exponent()))
+
+    def _exponent(self) -> Node:
+        token = self.peek()
+        if token == "-":
+            self._next()
+            return Apply("neg", (self._exponent(),))
+        if token is not None and token[0].isdigit():
+            return Numeral(Fraction(self._next()))  # x^10 is meant as x^{10}
+        return self._group(self._next()) if token in ("(", "{") else self._argument()
+
+    def _primary(self) -> Node:
+        token = self._next()
+        if token in _GROUPS:
+            return self._group(token)
+        if token in _FENCES:
+            closing, name = _FENCES[token]
+            return self._fenced(closing, name)
+        if token == "|" and self._open_bars == 0:
+            self._open_bars += 1
+            node = self._fenced("|", "abs")
+            self._open_bars -= 1
+            return node
+        if token == r"\frac":
+            return Apply("/", (self._argument(), self._argument()))
+        if token == r"\binom":
+            return Apply("binom", (self._argument(), self._argument()))
+        if token == r"\sqrt":
+            return self._root()
+        return self._atom(token)
+
+    def _atom(self, token: str) -> Node:
+        if token[0].isdigit() or (token[0] == "." and len(token) > 1):
+            return Numeral(Fraction(token))
+        if token == r"\pi":
+            return Constant("pi")
+        if token in ("e", "i") and self.peek() != "_":
+            return Constant(token)
+        if token.isalpha() or _GREEK.fullmatch(token):
+            return Variable(token + self._subscript())
+        raise UnreadableError(token)
+
+    def _subscript(self) -> str:
+        if self.peek() != "_":
+            return ""
+        self._next()
+        token = self._next()
+        if token != "{":
+            return f"_{token}"
+        inside: list[str] = []
+        while (token := self._next()) != "}":
+            if token == "{":
+                raise UnreadableError("a subscript with a group in it")
+            inside.append(token)
+        return "_" + "".join(inside)
+
+    def _group(self, opening: str) -> Node:
+        bars, self._open_bars = self._open_bars, 0
+        node = self.expression()
+        self._expect(_GROUPS[opening])
+        self._open_bars = bars
+        return node
+
+    def _fenced(self, closing: str, name: str) -> Node:
+        node = self.expression()
+        self._expect(closing)
+        return Apply(name, (node,))
+
+    def _argument(self) -> Node:
+        """Read what a LaTeX command takes: a group, or one character or symbol."""
+        token = self._next()
+        if token == "{":
+            return self._group(token)
+        if token.isdigit():
+            if len(token) > 1:
+                self._tokens.append(token[1:])
+            return Numeral(Fraction(token[0]))
+        if token.isalpha():
+            return Constant(token) if token in ("e", "i") else Variable(token)
+        if token == r"\pi" or _GREEK.fullmatch(token):
+            return self._atom(token)
+        raise UnreadableError(token)
+
+    def _root(self) -> Node:
+        degree: Node = Numeral(Fraction(2))
+        if self.peek() == "[":
+            degree = self._group(self._next())
+        if self.peek() == "(":
+            return Apply("root", (self._group(self._next()), degree))
+        return Apply("root", (self._argument(), degree))
+
+    def _function(self) -> Node:
+        name = self._next()[1:]
+        base: Node | None = None
+        power: Node | None = None
+        while self.peek() in ("^", "_"):
+            if self._next() == "^" and power is None:
+                power = self._exponent()
+            elif name == "log" and base is None:
+                base = self._argument()
+            else:
+                raise UnreadableError(f"two powers or bases of {name}")
+        if power in (Numeral(Fraction(-1)), Apply("neg", (Numeral(Fraction(1)),))) and name in _INVERSES:
+            name, power = _INVERSES[name], None
+        argument = self._function_argument()
+        node = Apply(name, (argument,) if base is None else (argument, base))
+        return node if power is None else Apply("^", (node, power))
+
+    def _function_argument(self) -> Node:
+        if self.peek() in ("(", "{", "[", "|", *_FENCES):
+            argument = self._primary()
+            if self.peek() in ("^", "!"):
+                raise UnreadableError("a power of a function's argument, or of the function")
+            return argument
+        node = self._factor()
+        while (token := self.peek()) is not None and self._starts_factor(token):
+            if self._is_function(token) or token in ("(", "[", "|"):
+                break
+            node = self._beside(node)
+        return node
+
+
+def _is_proper(node: Node) -> bool:
+    """Tell whether a fraction is one of plain positive integers, less than 1."""
+    match node:
+        case Apply("/", (Numeral(top), Numeral(bottom))):
+            return top.denominator == bottom.denominator == 1 and 0 < top < bottom
+    return False

@@ -1,0 +1,99 @@
+r"""A value and what it is a value of: `50\%`, `5\text{ cm}`, `\$5`, `90^\circ`, `2.5` million, `52_8`."""
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+from archer.rewards.math.numeric import parse_number
+from archer.rewards.math.text import squash, unwrapped
+from archer.rewards.math.units import CURRENCIES, DEGREES, Unit, find_unit, is_generic, noun
+
+PERCENT = Unit("percent")
+
+_PERCENT = re.compile(r"\s*(?:\\?%|\\text\s*\{\s*per\s?cent\s*\}|(?<![A-Za-z\\])per\s?cent)$")
+_DEGREES = re.compile(r"\s*\^\\circ\s*([CF]?)$")
+_CURRENCY = re.compile(rf"^(-?)\s*\\?([{re.escape(CURRENCIES)}])\s*")
+_TEXT_UNIT = re.compile(r"\s*\\text\s*\{(?P<name>[^{}\\]*)\}\s*(?P<power>\^\s*\{?\s*[23]\s*\}?)?$")
+_BARE_UNIT = re.compile(r"(?P<gap>\s*)(?P<name>[A-Za-z][A-Za-z/ ]*)(?P<power>\^\s*\{?\s*[23]\s*\}?)?$")
+_BASE = re.compile(r"(?P<digits>[0-9A-F]+)_\{?\s*(?:\\text\s*\{\s*)?(?P<base>[0-9]{1,2}|[a-z]+)\s*\}*$")
+_BASE_WORDS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_NO_NOUN = re.compile(
+    r"\b(?:and|or|not|no|is|isn|are|isnt|arent|was|be|but|maybe|possibly|perhaps|probably|except|if|then|else|mod|to"
+    r"|through|until|from|between|plus|minus|times|over|under|less|more|least|most|about|around|approximately|wrong"
+    r"|right|true|false|dozen|half|twice|double|triple|negative|squared|cubed|factorial|either|neither|nor|any|all"
+    r"|none|answer)\b",
+    re.IGNORECASE,
+)
+_MAX_NOUN_WORDS = 4
+_WORD = re.compile(r"[A-Za-z]{3,}")
+_VOWEL = re.compile(r"[aeiouyAEIOUY]")
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """The text of a value, what it is multiplied by, and its unit, if it has one."""
+
+    value: str
+    scale: int = 1
+    unit: Unit | None = None
+
+
+def read_quantity(text: str) -> Quantity:
+    """Split a tidy scalar into value and unit. What has no unit that can be recognised is all value."""
+    currency = _CURRENCY.match(text)
+    if currency:
+        rest = text[currency.end() :]
+        return _scaled(Quantity(currency[1] + rest, unit=find_unit(currency[2])))
+    percent = _PERCENT.search(text)
+    if percent:
+        return Quantity(unwrapped(text[: percent.start()]), unit=PERCENT)
+    degrees = _DEGREES.search(text)
+    if degrees:
+        return Quantity(unwrapped(text[: degrees.start()]), unit=DEGREES)
+    base = _BASE.fullmatch(squash(text))
+    if base:
+        name = base["base"]
+        number = _BASE_WORDS.index(name) + 2 if name in _BASE_WORDS else name
+        return Quantity(base["digits"], unit=Unit(f"base {number}"))
+    return _with_unit(text) or _scaled(Quantity(text))
+
+
+def _with_unit(text: str) -> Quantity | None:
+    match = _TEXT_UNIT.search(text) or _BARE_UNIT.search(text)
+    if match is None or not match["name"].strip():
+        return None
+    value, name, power = unwrapped(text[: match.start()]), match["name"].strip(), match["power"] or ""
+    bare = match.re is _BARE_UNIT
+    if not value or (bare and parse_number(value) is None) or name.lower() in _SCALES:
+        return None
+    if is_generic(name):
+        return Quantity(value)
+    unit = find_unit(name + power)
+    if bare and len(name) == 1:
+        return None  # a variable, not a unit
+    if unit is None and (not _names_things(name) or power or (bare and not match["gap"])):
+        return None
+    return _scaled(Quantity(value, unit=unit or noun(name)))
+
+
+def _names_things(name: str) -> bool:
+    words = name.split()
+    sound = all(_WORD.fullmatch(word) and _VOWEL.search(word) for word in words)
+    return sound and len(words) <= _MAX_NOUN_WORDS and not _NO_NOUN.search(name)
+
+
+def _scaled(quantity: Quantity) -> Quantity:
+    """Take a word like "million" off the end of the value."""
+    for pattern in (_TEXT_UNIT, _BARE_UNIT):
+        match = pattern.search(quantity.value)
+        scale = _SCALES.get(match["name"].strip().lower()) if match and not match["power"] else None
+        if match and scale and parse_number(quantity.value[: match.start()]):
+            return Quantity(unwrapped(quantity.value[: match.start()]), scale, quantity.unit)
+    return quantity
+
+
+def factor(quantity: Quantity, in_base_units: bool) -> Fraction:
+    """Return what the value is multiplied by."""
+    unit = quantity.unit.factor if quantity.unit and in_base_units else Fraction(1)
+    return quantity.scale * unit
