@@ -1,4 +1,4 @@
-r"""Finding the final answer in a response: `\boxed{...}`, or the last number as an option.
+r"""Finding the final answer in a response: a `\boxed{...}`, a phrase that marks it, perhaps the last number.
 
 Every scan is linear in the length of the response, so no text can make extraction slow.
 """
@@ -15,6 +15,21 @@ _LAST_NUMBER = re.compile(
         (?:[ ]?\\?%)?""",
     re.VERBOSE,
 )
+
+_BETWEEN_BOXES = re.compile(
+    r"(?:[\s$]|\\[()\[\],; ]|\\quad)*(?:[,;]|(?:,\s*)?(?:and|or)(?![A-Za-z])|,?\s*\\text\{\s*(?:and|or)\s*\})"
+    r"(?:[\s$]|\\[()\[\],; ]|\\quad)*"
+)
+_MAX_BETWEEN, _MAX_BOXES = 60, 50
+_MARK = re.compile(
+    r"""^[ \t]*\#{4}                                            # GSM8K's mark
+        |\banswer(?:\s+(?:to|of|for)\s[^.:=\n]{0,80}?)?         # the (final) answer (to the question)
+         [\s*_]{0,5}(?::|=|\bis\b)[\s*_]{0,5}:?""",
+    re.VERBOSE | re.IGNORECASE | re.MULTILINE,
+)
+_DISPLAYS = (("$$", "$$"), ("\\[", "\\]"))
+_SENTENCE_END = re.compile(r"\n|\.(?=\s|$)")
+_EMPHASIS = "*_` \t\n"
 
 _THINK_OPEN, _THINK_CLOSE = "<think>", "</think>"
 
@@ -49,6 +64,29 @@ def last_boxed(text: str) -> str | None:
     return None if end_brace is None else text[start + 1 : end_brace].strip()
 
 
+def boxed_answer(text: str) -> str | None:
+    r"""Return the last box, or the last few as one list if nothing but commas, "and" or "or" joins them.
+
+    `\boxed{2} and \boxed{3}` are two answers, right where two are asked for, and wrong where one is.
+    """
+    boxes = [(match.start(), match.end()) for match in _BOX.finditer(text)]
+    last = last_boxed(text)
+    if last is None:
+        return None
+    contents, alternatives, start = [last], False, boxes[-1][0]
+    for box_start, content_start in boxes[-2 : -1 - _MAX_BOXES : -1]:
+        end = closing_brace(text, content_start) if text[content_start] == "{" else None
+        if end is None or not 0 < start - end <= _MAX_BETWEEN:
+            break
+        between = text[end + 1 : start]
+        if not _BETWEEN_BOXES.fullmatch(between):
+            break
+        contents.append(text[content_start + 1 : end].strip())
+        alternatives, start = alternatives or "or" in between, box_start
+    distinct = list(dict.fromkeys(reversed(contents)))
+    return (r" \text{ or } " if alternatives else "; ").join(distinct)
+
+
 def closing_brace(text: str, opening: int) -> int | None:
     """Return the index of the brace that closes the one at `opening`, or None if it stays open."""
     depth, position = 0, opening
@@ -74,13 +112,30 @@ def last_number(text: str) -> str | None:
     return found
 
 
+def marked_answer(text: str) -> str | None:
+    r"""Return what follows the last "answer is", "Answer:" or "####", up to the end of its sentence."""
+    start = None
+    for match in _MARK.finditer(text):
+        start = match.end()
+    if start is None:
+        return None
+    text = text[start:].lstrip(_EMPHASIS)
+    for opening, closing in _DISPLAYS:
+        end = text.find(closing, len(opening))
+        if text.startswith(opening) and end > 0:
+            return text[len(opening) : end].strip() or None
+    sentence_end = _SENTENCE_END.search(text)
+    return text[: sentence_end.start() if sentence_end else len(text)].strip(_EMPHASIS) or None
+
+
 def extract_answer(response: str, last_number_fallback: bool) -> str | None:
     """Return the response's final answer, or None if it gives none.
 
-    `last_number_fallback` takes the last number of a response that has no box at all; a response whose last
-    box is cut off gives no answer either way.
+    A box is an answer wherever it stands; a response without one may mark its answer in words. With
+    `last_number_fallback` the last number of a response that has neither is taken. A response whose last box
+    is cut off gives no answer at all.
     """
     part = final_part(response)
     if _BOX.search(part):
-        return last_boxed(part)
-    return last_number(part) if last_number_fallback else None
+        return boxed_answer(part)
+    return marked_answer(part) or (last_number(part) if last_number_fallback else None)

@@ -2,7 +2,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archer.rewards.boxed import extract_answer, final_part, last_boxed, last_number
+from archer.rewards.boxed import (
+    boxed_answer,
+    extract_answer,
+    final_part,
+    last_boxed,
+    last_number,
+    marked_answer,
+)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +41,64 @@ from archer.rewards.boxed import extract_answer, final_part, last_boxed, last_nu
 )
 def test_last_box_is_brace_matched(text, content):
     assert last_boxed(text) == content
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"\boxed{2}", "2"),
+        (r"$\boxed{2}$ and $\boxed{3}$.", "2; 3"),
+        (r"\boxed{2}, \boxed{3}, and \boxed{4}", "2; 3; 4"),
+        (r"\boxed{2}\text{ or }\boxed{3}", r"2 \text{ or } 3"),
+        (r"\boxed{2}, \boxed{2}", "2"),
+        (r"\boxed{2} so the answer is \boxed{3}", "3"),
+        (r"\boxed{2}. \boxed{3}", "3"),
+        (r"\boxed{2} \boxed{3}", "3"),
+        (r"\boxed 2, \boxed{3}", "3"),
+        (r"\boxed{2, \boxed{3}}", "3"),
+        (r"\boxed{2} and \boxed{3", None),
+        ("none", None),
+    ],
+)
+def test_boxes_joined_by_commas_are_one_list_of_answers(text, answer):
+    assert boxed_answer(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("The answer is 5.", "5"),
+        ("The answer is 5. I hope it is correct.", "5"),
+        ("the final answer is: $\\frac{1}{2}$.", "$\\frac{1}{2}$"),
+        ("Answer: 3.5", "3.5"),
+        ("Answer: 3.5.\nDone", "3.5"),
+        ("**Answer:** 7", "7"),
+        ("**Final Answer**: **7**", "7"),
+        ("The answer to the question is 12 apples.", "12 apples"),
+        ("The answer is 4. No, the answer is 5.", "5"),
+        ("The answer is 5 or 6.", "5 or 6"),
+        ("Answer:\n5", "5"),
+        ("the answer is\n$$\n5\n$$\nas shown", "5"),
+        ("the answer is \\[ 5 \\]", "5"),
+        ("9 * 2 = 18\n#### 18", "18"),
+        ("#### 1,234\n", "1,234"),
+        ("I cannot answer 5", None),
+        ("### 18", None),
+        ("Answer:", None),
+        ("answers: 5", None),
+        ("", None),
+    ],
+)
+def test_an_answer_may_be_marked_in_words(text, answer):
+    assert marked_answer(text) == answer
+
+
+def test_a_box_goes_before_words_and_words_go_before_the_last_number():
+    assert extract_answer(r"\boxed{4}. The answer is 5", last_number_fallback=True) == "4"
+    assert extract_answer("The answer is 5, from 3 and 2.", last_number_fallback=True) == "5, from 3 and 2"
+    assert extract_answer("#### 5\nThat was 12 steps.", last_number_fallback=True) == "5"
+    assert extract_answer("<think>The answer is 5", last_number_fallback=False) is None
+    assert extract_answer("<think>The answer is 5</think>The answer is 6", last_number_fallback=False) == "6"
 
 
 @pytest.mark.parametrize(
@@ -102,5 +167,10 @@ def test_extraction_is_linear_in_hostile_text():
         "1," * 500_000,
         "<think>" * 200_000,
         "9" * 1_000_000,
+        r"\boxed{1}," * 100_000,
+        "answer is " * 100_000,
+        "answer to " * 100_000,
+        "answer" + " " * 1_000_000,
+        "#### " * 200_000,
     ):
         assert isinstance(extract_answer(hostile, last_number_fallback=True), str | None)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from archer.errors import ArcherError
-from archer.rewards.boxed import last_boxed
+from archer.rewards.boxed import boxed_answer
 from archer.rewards.math.algebra import SampledAlgebra
 from archer.rewards.math.compare import Algebra, NoAlgebra, any_of, compare
 from archer.rewards.math.numeric import MAX_NUMERAL_CHARS
@@ -40,7 +40,7 @@ def _reference_text(reference: Any) -> str:
     if isinstance(reference, str):
         text = reference.strip()
         if text:
-            return last_boxed(text) or text
+            return boxed_answer(text) or text
     elif isinstance(reference, int) and abs(reference) < 10**MAX_NUMERAL_CHARS:
         return str(reference)
     elif isinstance(reference, float) and math.isfinite(reference):
