@@ -4,7 +4,7 @@ import errno
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,6 +16,10 @@ from archer.config.compose import compose, recipes, to_yaml
 from archer.config.parse import leaves
 from archer.config.root import TrainConfig
 from archer.errors import ArcherError
+
+if TYPE_CHECKING:
+    from archer.engines.local.run import Run
+    from archer.engines.verl.run import VerlRun
 
 COMMON_KEYS = (
     "actor_rollout_ref.model.path",
@@ -65,17 +69,26 @@ def train(
         typer.echo(to_yaml(config), nl=False)
         return
     again = overrides if config_dir is None else ["--config-dir", str(config_dir), *overrides]
-    run_local(config, Console(), again)
+    run_engine(config, Console(), again)
 
 
-def run_local(config: TrainConfig, console: Console, overrides: list[str]) -> None:
-    """Run the local engine and print how it ended; exit with 128 + signal when it was stopped."""
-    from transformers.utils import logging as transformers_logging
+def make_run(config: TrainConfig, console: Console) -> "Run | VerlRun":
+    """Return the run of the engine that the configuration names."""
+    if config.engine.name == "verl":
+        from archer.engines.verl.run import VerlRun
 
+        return VerlRun(config, console)
     from archer.engines.local.run import Run  # torch and transformers take seconds: not for --help
 
+    return Run(config, console)
+
+
+def run_engine(config: TrainConfig, console: Console, overrides: list[str]) -> None:
+    """Run an engine and print how it ended; exit with 128 + signal when it was stopped."""
+    from transformers.utils import logging as transformers_logging
+
     transformers_logging.disable_progress_bar()
-    run = Run(config, console)
+    run = make_run(config, console)
     try:
         outcome = run.execute()
     except OSError as error:

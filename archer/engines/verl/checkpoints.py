@@ -1,0 +1,87 @@
+"""verl's checkpoints in the run folder, and which of them are complete.
+
+    checkpoints/global_step_20/actor/                model and optimizer, one file a rank
+    checkpoints/global_step_20/actor/huggingface/    the whole model, loads with from_pretrained
+    checkpoints/global_step_20/archer.json           written last: the checkpoint is complete
+
+verl writes a checkpoint in place. One without `archer.json` was cut short by a kill; it is removed when the
+run goes on, and never resumed from.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from archer.config.root import TrainConfig
+from archer.engines.local.checkpoint import LATEST_FILE, Checkpoint, CheckpointFolder, checkpoint_at
+from archer.engines.local.run_folder import RunFolder
+from archer.errors import ArcherError
+from archer.files import remove_tree, write_atomically
+
+STATE = "archer.json"
+
+
+@dataclass(frozen=True)
+class VerlState:
+    """What a resumed run needs besides verl's own files."""
+
+    progress: dict[str, Any]
+    kl_coefficient: float | None  # of an adaptive KL in the reward, which verl does not save
+    ranks: int  # a checkpoint is one file a rank, so as many have to read it
+
+
+class VerlCheckpoints(CheckpointFolder):
+    """The checkpoints of one run."""
+
+    def all(self) -> list[Checkpoint]:
+        """Return the complete checkpoints, oldest first."""
+        return [checkpoint for checkpoint in super().all() if (checkpoint.path / STATE).is_file()]
+
+    def clean(self) -> None:
+        """Remove what a killed run left half-written."""
+        super().clean()
+        complete = {checkpoint.path for checkpoint in self.all()}
+        for checkpoint in super().all():
+            if checkpoint.path not in complete:
+                remove_tree(checkpoint.path)
+
+    def complete(self, step: int, state: VerlState) -> Checkpoint:
+        """Mark the checkpoint that verl has written for `step`; older ones beyond `keep` go."""
+        folder = self.folder / f"global_step_{step}"
+        write_atomically(folder / STATE, json.dumps(state.__dict__, indent=2) + "\n")
+        write_atomically(self.folder / LATEST_FILE, str(step))
+        self._prune()
+        return Checkpoint(folder, step)
+
+
+class VerlRunFolder(RunFolder):
+    """A run folder whose checkpoints are verl's."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        self.checkpoints = VerlCheckpoints(self.path / "checkpoints", config.trainer.max_actor_ckpt_to_keep)
+
+    def claim(self) -> Checkpoint | None:
+        """Take the folder for this run and return the checkpoint to go on from."""
+        path = self._config.trainer.resume_from_path
+        if path is not None:
+            read_state(checkpoint_at(path))
+        return super().claim()
+
+
+def read_state(checkpoint: Checkpoint) -> VerlState:
+    """Return the state of a checkpoint to resume from."""
+    file = checkpoint.path / STATE
+    if not file.is_file():
+        raise ArcherError(f"{checkpoint.path} has no {STATE}: it is no complete checkpoint of engine=verl.")
+    return VerlState(**json.loads(file.read_text()))
+
+
+def check_ranks(checkpoint: Checkpoint, state: VerlState, ranks: int) -> None:
+    """Refuse a checkpoint of another number of devices."""
+    if state.ranks != ranks:
+        raise ArcherError(
+            f"{checkpoint.path} was written by {state.ranks} devices and this run has {ranks}: verl reads "
+            "one file a rank. Set trainer.nnodes and trainer.n_gpus_per_node as they were, or begin a new "
+            f"run from the model in {checkpoint.path / 'actor' / 'huggingface'}."
+        )

@@ -1,0 +1,135 @@
+"""verl's training engine with capture inside its real backward."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from tensordict import TensorDict
+from torch import Tensor, nn
+from verl.utils import tensordict_utils as tu
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
+
+from archer.engines.local.model import disable_dropout
+from archer.engines.verl.influence import RankRecorder, TracedRows
+from archer.influence import InfluenceConfig
+
+LossFunction = Callable[..., tuple[Tensor, dict[str, Any]]]
+
+ROW_ID = "row_id"
+"""Field of the queue that names the row of every response, whatever verl does to their order."""
+
+
+class TracedUpdate(FSDPEngine):
+    """Mixed into verl's language-model engine: `trace` turns capture on.
+
+    verl calls `forward_step`, then `loss.backward()`, for each micro-batch of `forward_backward_batch`, and
+    then `optimizer_step`. A capture therefore begins in `forward_step` and ends with the next one, or with
+    the batch.
+    """
+
+    recorder: RankRecorder | None = None
+    skip_optimizer_step = False
+    skipped_updates = 0
+
+    def trace(self, config: InfluenceConfig) -> RankRecorder:
+        """Capture influence in the backward passes of this engine."""
+        ranks = dist.group.WORLD if dist.get_world_size() > 1 else None
+        self.recorder = RankRecorder(self.module, config, ranks)
+        return self.recorder
+
+    def forward_backward_batch(
+        self, data: TensorDict, loss_function: LossFunction, forward_only: bool = False
+    ) -> Any:
+        """Run a mini-batch; its losses are divided by the responses that it really holds."""
+        if forward_only:
+            return super().forward_backward_batch(data, loss_function, forward_only)
+        tu.assign_non_tensor(data, global_batch_size=self._responses(data))
+        if self.recorder is None:
+            return super().forward_backward_batch(data, loss_function)
+        try:
+            outputs = super().forward_backward_batch(data, loss_function)
+        except BaseException:
+            self.recorder.abandon()
+            raise
+        self.recorder.close()
+        return outputs
+
+    def forward_step(
+        self, micro_batch: TensorDict, loss_function: LossFunction, forward_only: bool
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Run the forward of a micro-batch, captured when it is one of those to be traced."""
+        recorder = self.recorder
+        if forward_only or recorder is None or not recorder.active:
+            return super().forward_step(micro_batch, loss_function, forward_only)
+        rows = traced_rows(micro_batch, recorder)
+        packed = tu.get_non_tensor_data(micro_batch, "use_remove_padding", True)
+        length = int(micro_batch["input_ids"].offsets()[-1])
+        recorder.open(rows.packed(self._get_packed_pad_size(length)) if packed else rows.padded())
+        return super().forward_step(micro_batch, watched(loss_function, recorder, rows), forward_only)
+
+    def optimizer_step(self) -> float:
+        """Score the mini-batch while its weights are still those of its gradients, then step."""
+        if self.recorder is not None:
+            self.recorder.score()
+        norm = self._step() if self.skip_optimizer_step else super().optimizer_step()
+        self.skipped_updates += not math.isfinite(norm)
+        return norm
+
+    def _step(self) -> float:
+        """Everything of an optimizer step but the step."""
+        step, self.optimizer.step = self.optimizer.step, _no_step
+        try:
+            return super().optimizer_step()
+        finally:
+            self.optimizer.step = step
+
+    def _build_module(self) -> nn.Module:
+        module = super()._build_module()
+        disable_dropout(module)  # ratios of two forward passes must differ by weights alone
+        return module
+
+    def _responses(self, data: TensorDict) -> int:
+        """Responses of the mini-batch on all ranks, those that only fill it up left out."""
+        held = sum(bool(mask.any()) for mask in data["loss_mask"].unbind())
+        count = torch.tensor(held, device=self._count_device())
+        dist.all_reduce(count, group=self.get_data_parallel_group())
+        return int(count)
+
+    def _count_device(self) -> torch.device:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _no_step(*_: Any, **__: Any) -> None:
+    return None
+
+
+def traced_rows(micro_batch: TensorDict, recorder: RankRecorder) -> TracedRows:
+    """Read off a micro-batch which rows it holds and where their tokens lie."""
+    return TracedRows(
+        rows=[recorder.row(row) for row in micro_batch[ROW_ID].reshape(-1).tolist()],
+        prompt_lengths=micro_batch["prompts"].offsets().diff().tolist(),
+        response_lengths=micro_batch["responses"].offsets().diff().tolist(),
+        response_mask=micro_batch["response_mask"].values().bool(),
+    )
+
+
+def watched(loss_function: LossFunction, recorder: RankRecorder, rows: TracedRows) -> LossFunction:
+    """Let the recorder see the log-probs that a loss is computed from.
+
+    verl hands the loss a jagged tensor. It is taken apart and put together again, so that the tensor watched
+    lies on the path from the loss to the model.
+    """
+
+    def loss_and_watch(model_output: dict[str, Tensor], data: TensorDict, **options: Any) -> Any:
+        jagged = model_output["log_probs"]
+        log_probs = jagged.values()
+        rebuilt = torch.nested.nested_tensor_from_jagged(log_probs, jagged.offsets())
+        loss, metrics = loss_function(
+            model_output={**model_output, "log_probs": rebuilt}, data=data, **options
+        )
+        recorder.watch(loss, log_probs, rows, data["advantages"].values())
+        return loss, metrics
+
+    return loss_and_watch

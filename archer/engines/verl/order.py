@@ -1,0 +1,64 @@
+"""The order in which a step's responses are handed to verl.
+
+verl deals a batch out in two cuts: into as many consecutive parts as there are ranks, and each rank's part
+into consecutive mini-batches. So that a prompt's group lies in one mini-batch, whole, the cuts are taken the
+other way round here: groups to mini-batches first, the rows of a mini-batch to ranks then.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+Balance = Callable[[Sequence[int], int], list[list[int]]]
+"""(lengths, parts) -> positions of each part: as many in each, with like sums of lengths."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """Where the rows of a step go. Rows are numbered as they were given."""
+
+    rows: list[int]  # in the order verl is to have them
+    mini_batches: list[list[int]]  # rows of each mini-batch, on all ranks
+    split: frozenset[Hashable]  # groups that did not fit into one mini-batch
+
+
+def order_rows(
+    groups: Sequence[Hashable],
+    lengths: Sequence[int],
+    mini_batch_rows: int,
+    ranks: int,
+    balance: Balance,
+    shuffle: Callable[[int], Sequence[int]] | None = None,
+) -> Order:
+    """Lay out rows in mini-batches of `mini_batch_rows`, each shared equally by `ranks`.
+
+    groups:  the group of every row; there is a multiple of `mini_batch_rows` of them
+    lengths: the tokens of every row
+    shuffle: a permutation of so many groups, when mini-batches are not to follow their order
+
+    Groups keep their order as far as they fit. One that fits nowhere whole (groups are of unequal size when
+    some responses failed) is split and named in `split`.
+    """
+    members: dict[Hashable, list[int]] = {}
+    for row, group in enumerate(groups):
+        members.setdefault(group, []).append(row)
+    bins: list[list[int]] = [[] for _ in range(len(groups) // mini_batch_rows)]
+    left_over: list[Hashable] = []
+    names = list(members)
+    for group in names if shuffle is None else [names[i] for i in shuffle(len(names))]:
+        rows = members[group]
+        home = next((b for b in bins if len(b) + len(rows) <= mini_batch_rows), None)
+        if home is None:
+            left_over.append(group)
+        else:
+            home.extend(rows)
+    for group in left_over:
+        for row in members[group]:
+            next(b for b in bins if len(b) < mini_batch_rows).append(row)
+    shares = [_shares(rows, lengths, ranks, balance) for rows in bins]
+    ordered = [row for rank in range(ranks) for share in shares for row in share[rank]]
+    return Order(ordered, bins, frozenset(left_over))
+
+
+def _shares(rows: list[int], lengths: Sequence[int], ranks: int, balance: Balance) -> list[list[int]]:
+    parts = balance([lengths[row] for row in rows], ranks)
+    return [[rows[position] for position in sorted(part)] for part in parts]

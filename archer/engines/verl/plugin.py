@@ -1,0 +1,26 @@
+"""What verl loads in every process that builds a model (`actor_rollout_ref.model.external_lib`).
+
+The (device, vendor) key of an engine beats verl's own device-only key, so stock verl is extended without a
+patch.
+"""
+
+from verl.utils.device import get_device_name, get_vendor
+from verl.workers.engine import EngineRegistry
+
+import archer.engines.verl.agent_loop  # noqa: F401  (registers itself)
+from archer.engines.verl.engine import TracedUpdate
+
+
+def register_engines() -> None:
+    """Put `TracedUpdate` in front of verl's language-model engine for this machine's device."""
+    device = get_device_name()
+    if device == "cpu":
+        import archer.engines.verl.cpu.engines
+        import archer.engines.verl.cpu.rollout  # noqa: F401
+    backends = ["fsdp2"] if device == "cpu" else ["fsdp", "fsdp2"]
+    base = EngineRegistry.get_engine_cls("language_model", backends[0])
+    engine = type("ArcherEngine", (TracedUpdate, base), {})
+    EngineRegistry.register("language_model", backends, device=device, vendor=get_vendor())(engine)
+
+
+register_engines()

@@ -1,0 +1,87 @@
+"""Archer's scorer as verl's reward manager: the same verdicts, time limits and worker processes."""
+
+import asyncio
+from typing import Any
+
+from omegaconf import DictConfig
+from verl import DataProto
+from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
+
+from archer.engines.local.requirements import reward_config
+from archer.engines.verl.archer_config import archer_config
+from archer.rewards.overlong import overlong_penalty
+from archer.rewards.scorer import RewardScorer
+from archer.rewards.types import RewardRequest, RewardResult
+
+
+class ArcherRewardManager(RewardManagerBase):
+    """Judges responses one request at a time, as verl asks for them; those that wait are judged together."""
+
+    def __init__(
+        self,
+        config: DictConfig,
+        tokenizer: Any,
+        compute_score: Any,
+        reward_router_address: str | None = None,
+        reward_model_tokenizer: Any = None,
+    ) -> None:
+        super().__init__(config, tokenizer, compute_score)
+        self.settings = archer_config(config.trainer)
+        self.scorer = RewardScorer(reward_config(self.settings))
+        self._waiting: list[tuple[RewardRequest, asyncio.Future[RewardResult]]] = []
+        self._judging: asyncio.Task[None] | None = None
+
+    async def run_single(self, data: DataProto) -> dict[str, Any]:
+        """Judge one response: the shaped score, and the raw verdict under verl's name `acc`."""
+        row = data[-1:][0]
+        width = row.batch["responses"].shape[-1]
+        length = int(row.batch["attention_mask"][-width:].sum())
+        tokens = row.batch["responses"][:length].tolist()
+        text = self.tokenizer.decode(tokens, skip_special_tokens=True)
+        request = RewardRequest(
+            row.non_tensor_batch["data_source"],
+            text,
+            row.non_tensor_batch["reward_model"]["ground_truth"],
+            dict(row.non_tensor_batch.get("extra_info") or {}),
+        )
+        result = await self._judge(request)
+        longest = self.settings.data.max_response_length
+        ended = length < longest or tokens[-1] == self.tokenizer.eos_token_id
+        return {
+            "reward_score": result.score + self._penalty(length),
+            "reward_extra_info": {
+                "acc": float(result.correct),
+                "score": result.score,
+                "tokens": float(length),
+                "finished": float(ended),
+                "timeout": float(result.failure == "timeout"),
+                "crash": float(result.failure not in (None, "timeout")),
+                **{f"extra_{name}": value for name, value in result.extra.items()},
+            },
+        }
+
+    def _penalty(self, length: int) -> float:
+        overlong = self.settings.reward.reward_kwargs.overlong_buffer_cfg
+        if not overlong.enable:
+            return 0.0
+        longest = self.settings.data.max_response_length
+        return overlong_penalty(length, longest, overlong.len, overlong.penalty_factor)
+
+    async def _judge(self, request: RewardRequest) -> RewardResult:
+        answer: asyncio.Future[RewardResult] = asyncio.get_running_loop().create_future()
+        self._waiting.append((request, answer))
+        if self._judging is None or self._judging.done():
+            self._judging = asyncio.create_task(self._judge_waiting())
+        return await answer
+
+    async def _judge_waiting(self) -> None:
+        while self._waiting:
+            together, self._waiting = self._waiting, []
+            try:
+                results = await asyncio.to_thread(self.scorer.score, [request for request, _ in together])
+            except Exception as error:
+                for _, answer in together:
+                    answer.set_exception(error)
+                continue
+            for (_, answer), result in zip(together, results, strict=True):
+                answer.set_result(result)

@@ -1,0 +1,209 @@
+"""A run on Ray from its first validation to its result: start, resume, train, validate, save, report."""
+
+import time
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig
+from rich.console import Console
+
+from archer.config.root import TrainConfig
+from archer.engines.local.checkpoint import Checkpoint
+from archer.engines.local.interrupt import StopRequest
+from archer.engines.local.run import Outcome, Progress
+from archer.engines.verl.checkpoints import VerlRunFolder, VerlState, check_ranks, read_state
+from archer.engines.verl.cluster import cluster, set_environment
+from archer.engines.verl.failures import as_archer_error
+from archer.engines.verl.settings import rollout_name, verl_settings
+from archer.engines.verl.translate import on_cpu, ranks
+from archer.engines.verl.versions import check_versions
+from archer.tracking import JsonlTracker, RunInfo, Tracker, make_trackers
+from archer.tracking.console import ConsoleProgress
+
+if TYPE_CHECKING:
+    from archer.engines.verl.trainer import ArcherTrainer
+
+
+class VerlRun:
+    """One start of `archer train engine=verl`. The driver is this process: it trains, traces and reports."""
+
+    def __init__(self, config: TrainConfig, console: Console) -> None:
+        self.config = config
+        self.console = console
+        self.folder = VerlRunFolder(config)
+        self.progress = Progress()
+        self._saved = 0  # step of the newest checkpoint
+
+    def execute(self) -> Outcome:
+        """Train until the last step, or until SIGINT or SIGTERM asks to stop."""
+        self.versions = check_versions(rollout_name(self.config))
+        set_environment(self.config)
+        with StopRequest() as stop:
+            start = self.folder.claim()
+            try:
+                with as_archer_error(self.folder):
+                    return self._execute(start, stop)
+            finally:
+                self.folder.release()
+
+    def _execute(self, start: Checkpoint | None, stop: StopRequest) -> Outcome:
+        settings = verl_settings(self.config)
+        if start is not None:
+            state = read_state(start)
+            check_ranks(start, state, ranks(self.config))
+            self.progress, self._saved = Progress(**state.progress), start.step
+            settings.trainer.resume_mode = "resume_path"
+            settings.trainer.resume_from_path = str(start.path.resolve())
+        with ExitStack() as closing:
+            closing.enter_context(cluster(self.config, settings))
+            trainer = self._trainer(settings)
+            self.folder.settle()
+            traces = trainer.open_traces(trainer.global_steps)
+            closing.callback(traces.close)
+            if start is not None and state.kl_coefficient is not None:
+                trainer.kl_ctrl_in_reward.value = state.kl_coefficient
+            self._introduce(trainer, start)
+            trackers = self._trackers(start)
+            for tracker in trackers:
+                closing.callback(tracker.close)
+            self._loop(trainer, trackers, stop)
+            steps, total = trainer.global_steps, trainer.total_training_steps
+        if not stop() and not self.config.trainer.val_only:
+            self.folder.write_result(
+                {
+                    "accuracy_before": self.progress.accuracy_before,
+                    "accuracy_after": self.progress.accuracy_after,
+                    "steps": steps,
+                    "seconds": round(self.progress.seconds, 2),
+                }
+            )
+        return Outcome(steps, total, self.progress, stop.signal)
+
+    def _trainer(self, settings: DictConfig) -> "ArcherTrainer":
+        """Build verl's trainer with all its workers; minutes on a large model."""
+        from verl.trainer.ppo.utils import need_critic, need_reference_policy
+        from verl.trainer.ppo.v1 import AgentLoopManagerTQ
+        from verl.utils.config import validate_config
+
+        from archer.engines.verl.trainer import ArcherTrainer
+
+        validate_config(settings, need_reference_policy(settings), need_critic(settings))
+        trainer = ArcherTrainer(settings)
+        trainer.init()
+        trainer.agent_loop_manager = AgentLoopManagerTQ.create(
+            config=settings,
+            llm_client=trainer.get_llm_client(),
+            teacher_client=trainer.get_teacher_client(),
+            reward_loop_worker_handles=trainer.get_reward_handles(),
+        )
+        return trainer
+
+    def _loop(self, trainer: "ArcherTrainer", trackers: list[Tracker], stop: StopRequest) -> None:
+        options = self.config.trainer
+        if options.val_only or (trainer.global_steps == 0 and options.val_before_train):
+            self._validate(trainer, trackers)
+        if options.val_only:
+            return
+        console = self.console if "console" in options.logger else Console(quiet=True)
+        with ConsoleProgress(console, trainer.global_steps, trainer.total_training_steps) as shown:
+            while trainer.global_steps < trainer.total_training_steps and not stop():
+                self._step(trainer, trackers, stop, shown)
+        if trainer.global_steps > self._saved:  # the request to stop came after the last chance to save
+            trainer.checkpoint_manager.sleep_replicas()
+            self._save(trainer)
+            self._complete(trainer)
+
+    def _step(
+        self, trainer: "ArcherTrainer", trackers: list[Tracker], stop: StopRequest, shown: ConsoleProgress
+    ) -> None:
+        """One step. A checkpoint is written while the rollout sleeps, and counts once the step is logged."""
+        options = self.config.trainer
+        started = time.monotonic()
+        trainer.global_steps += 1
+        step, last = trainer.global_steps, trainer.global_steps == trainer.total_training_steps
+        batch, metrics = trainer.train_step()
+        saves = _due(options.save_freq, step, last) or stop()
+        if saves:
+            self._save(trainer)
+        metrics |= trainer.finish_step(batch, metrics, time.monotonic() - started)
+        if trainer.warning:
+            shown.say(f"[yellow]step {step}: {trainer.warning}[/yellow]")
+        if _due(options.test_freq, step, last):
+            metrics |= self._measure(trainer)
+        for tracker in trackers:
+            tracker.log(step, metrics)
+        shown.update(step, metrics)
+        self.progress.seconds += time.monotonic() - started
+        if saves:
+            self._complete(trainer)
+
+    def _validate(self, trainer: "ArcherTrainer", trackers: list[Tracker]) -> None:
+        """Measure the accuracy of the weights as they are: before training, or alone."""
+        metrics = self._measure(trainer)
+        if not metrics:
+            return
+        accuracy = self.progress.accuracy_after if trainer.global_steps else self.progress.accuracy_before
+        self.console.print(f"accuracy on held-out prompts: {accuracy:.1%}", highlight=False)
+        if trainer.global_steps == 0:
+            for tracker in trackers:
+                tracker.log(0, metrics)
+
+    def _measure(self, trainer: "ArcherTrainer") -> dict[str, float]:
+        if not self.config.data.val_files:
+            return {}
+        metrics = trainer._validate()
+        accuracy, step = trainer.accuracy_summary.overall.avg, trainer.global_steps
+        if step == 0:
+            self.progress.accuracy_before = accuracy
+        else:
+            self.progress.accuracy_after, self.progress.measured_at = accuracy, step
+        return metrics
+
+    def _save(self, trainer: "ArcherTrainer") -> None:
+        trainer.traces.flush()
+        trainer._save_checkpoint()
+
+    def _complete(self, trainer: "ArcherTrainer") -> None:
+        adaptive = self.config.algorithm.use_kl_in_reward
+        coefficient = float(trainer.kl_ctrl_in_reward.value) if adaptive else None
+        state = VerlState(asdict(self.progress), coefficient, ranks(self.config))
+        self.folder.checkpoints.complete(trainer.global_steps, state)
+        self._saved = trainer.global_steps
+
+    def _trackers(self, start: Checkpoint | None) -> list[Tracker]:
+        info = RunInfo(
+            project=self.config.trainer.project_name,
+            experiment=self.config.trainer.experiment_name,
+            run_id=self.folder.run_id,
+            folder=self.folder.path,
+            config=asdict(self.config),
+            first_step=1 if start is None else start.step + 1,
+        )
+        return [
+            JsonlTracker(self.folder.metrics_file, last_step=-1 if start is None else start.step),
+            *make_trackers(self.config.trainer.logger, info),
+        ]
+
+    def _introduce(self, trainer: "ArcherTrainer", start: Checkpoint | None) -> None:
+        parameters, traced = trainer.actor_rollout_wg.describe_model()[0]
+        rollout, data = self.config.actor_rollout_ref.rollout, self.config.data
+        devices = f"{ranks(self.config)} {'processes on the CPU' if on_cpu(self.config) else 'GPUs'}"
+        versions = ", ".join(f"{name} {self.versions[name]}" for name in ("verl", "ray", "torch"))
+        lines: list[Any] = [
+            f"[bold]{self.config.actor_rollout_ref.model.path}[/bold]  {parameters / 1e6:,.2f} M parameters, "
+            f"{devices}, {versions}, rollout {rollout_name(self.config)}",
+            f"{len(trainer.train_dataset):,} training prompts, {data.train_batch_size} x {rollout.n} "
+            f"responses a step, {trainer.total_training_steps} steps of "
+            f"{self.config.algorithm.adv_estimator}",
+            f"writing to {self.folder.path}",
+            *([traced] if traced else []),
+        ]
+        if start is not None:
+            lines.append(f"going on from step {trainer.global_steps} ({start.path})")
+        for line in lines:
+            self.console.print(line, highlight=False, soft_wrap=True)
+
+
+def _due(every: int, step: int, last: bool) -> bool:
+    return last or (every > 0 and step % every == 0)

@@ -1,0 +1,231 @@
+"""verl's synchronous trainer with both traces: what is sampled, captured and written in a step."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+import torch
+import transfer_queue as tq
+from omegaconf import DictConfig
+from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
+from verl.trainer.ppo.utils import Role
+from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
+from verl.utils.debug import marked_timer
+from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
+
+from archer.algorithms.dynamic_sampling import DynamicSampling
+from archer.engines.local.seeds import stream
+from archer.engines.local.tracing import Traces
+from archer.engines.verl.archer_config import archer_config
+from archer.engines.verl.buffer import StepBuffer, group_of
+from archer.engines.verl.engine import ROW_ID
+from archer.engines.verl.estimators import register_estimators
+from archer.engines.verl.influence import TracePlan
+from archer.engines.verl.metrics import influence_metrics, reward_metrics, update_metrics
+from archer.engines.verl.order import Order, order_rows
+from archer.engines.verl.rows import StepRows
+from archer.engines.verl.translate import TRAINER_MODE, generation_size, ranks
+from archer.engines.verl.validation import validation_summary
+from archer.engines.verl.worker import ArcherCriticWorker, ArcherWorker, RankUpdate
+from archer.evaluation.summary import Summary
+from archer.influence import Selection, select_groups
+
+NOTHING = Selection((), 0, 0, 0)
+
+
+@register_trainer(TRAINER_MODE)
+class ArcherTrainer(PPOTrainerSync):
+    """Runs on the driver: orders responses, plans captures, gathers scores and writes both traces."""
+
+    def __init__(self, config: DictConfig) -> None:
+        register_estimators()
+        self.settings = archer_config(config.trainer)
+        super().__init__(config)
+        self.traces: Traces
+        self.accuracy_summary: Summary
+        self.rows = StepRows((), (), ())
+        self.order = Order([], [], frozenset())
+        self.selection = NOTHING
+        self.updates: Sequence[RankUpdate] = ()
+        self.prev_step_profile = self.curr_step_profile = self.next_step_profile = False
+
+    def open_traces(self, resumed_at: int) -> Traces:
+        """Open the trace folders; steps after `resumed_at` in them are dropped."""
+        self.traces = Traces(self.settings, self.tokenizer, resumed_at)
+        return self.traces
+
+    def check_workers(self) -> None:
+        """Raise Ray's error when some worker process is dead."""
+        actors = [
+            *self.actor_rollout_wg.workers,
+            *self.agent_loop_manager.agent_loop_workers,
+            *self.reward_loop_manager.reward_loop_workers,
+            *(server for replica in self.llm_server_manager.get_replicas() for server in replica.servers),
+        ]
+        done, _ = ray.wait(
+            [actor.__ray_ready__.remote() for actor in actors], num_returns=len(actors), timeout=2.0
+        )
+        ray.get(done)
+
+    def train_step(self) -> tuple[KVBatchMeta, dict[str, Any]]:
+        """Run one step up to the update of the weights; the rollout still has the old ones."""
+        self.timing_raw: dict[str, float] = {}
+        metrics: dict[str, Any] = {}
+        self._start_profiling()
+        batch = self.step(metrics, self.timing_raw)
+        self._stop_profiling()
+        return batch, metrics
+
+    def finish_step(self, batch: KVBatchMeta, metrics: dict[str, Any], seconds: float) -> dict[str, float]:
+        """Give the rollout the new weights and return the step's remaining metrics."""
+        self.on_step_end()
+        self.timing_raw["step"] = seconds
+        found: dict[str, Any] = dict(metrics)
+        epoch = (self.global_steps - 1) // max(1, self.steps_per_epoch)
+        self._compute_metrics(batch, found, self.timing_raw, self.global_steps, epoch)
+        tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
+        return {name: float(value) for name, value in found.items()}
+
+    @property
+    def warning(self) -> str | None:
+        """What the user should know about the step."""
+        failed = len(set(self.rows.groups)) * self.settings.actor_rollout_ref.rollout.n - len(self.rows)
+        notes = [self.replay_buffer.sampled.warning] if self.replay_buffer.sampled.warning else []
+        if failed:
+            notes.append(f"{failed} responses could not be sampled or judged and are missing")
+        skipped = max((update.skipped for update in self.updates), default=0)
+        if skipped:
+            notes.append(f"{skipped} updates had a gradient that is not finite and were skipped")
+        return "; ".join(notes) or None
+
+    def _build_replay_buffer(self) -> StepBuffer:
+        self.trainer_mode = "sync"  # verl takes any name that it does not know for an asynchronous trainer
+        sampler = self.config.trainer.v1.sampler
+        filtering = self.settings.algorithm.filter_groups
+        wanted = self.settings.data.train_batch_size
+        return StepBuffer(
+            filtering=DynamicSampling(wanted, filtering.max_num_gen_batches) if filtering.enable else None,
+            generation_size=generation_size(self.settings),
+            check=self.check_workers,
+            trainer_mode=self.trainer_mode,
+            trainer_config=self.config.trainer.v1.sync,
+            max_off_policy_threshold=sampler.max_off_policy_threshold,
+            max_off_policy_strategy=sampler.max_off_policy_strategy,
+            sampler_kwargs=sampler.sampler_kwargs,
+            refill_fn=self._add_prompts_to_generate,
+        )
+
+    def _init_resource_pool_mgr(self) -> None:
+        super()._init_resource_pool_mgr()
+        for role in (Role.Actor, Role.ActorRollout, Role.ActorRolloutRef):
+            if role in self.role_worker_mapping:
+                self.role_worker_mapping[role] = ray.remote(ArcherWorker)
+        if Role.Critic in self.role_worker_mapping:
+            self.role_worker_mapping[Role.Critic] = ray.remote(ArcherCriticWorker)
+
+    def prepare_step(self) -> dict[str, Any]:
+        """Hand out the step's first prompts."""
+        self._add_prompts_to_generate(generation_size(self.settings))
+        return {}
+
+    def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **_: Any) -> KVBatchMeta:
+        """Order the step's responses: whole groups in each mini-batch, like shares for all ranks."""
+        devices = ranks(self.settings)
+        actor = self.settings.actor_rollout_ref.actor
+        rows = actor.ppo_mini_batch_size * self.settings.actor_rollout_ref.rollout.n
+        batch = upsample_batch_to_divisible_size(
+            batch, self._get_required_batch_multiple(devices), self.tokenizer.eos_token_id
+        )
+        self.rows = StepRows.of(batch)
+        numbers = self.rows.numbers(batch)
+        batch.reorder(sorted(range(len(numbers)), key=numbers.__getitem__))
+        groups = [group_of(key) for key in batch.keys]
+        lengths = [tag["seq_len"] for tag in batch.tags]
+        shuffle = self._permutation if actor.shuffle else None
+        self.order = order_rows(groups, lengths, rows, devices, _balance, shuffle)
+        batch.reorder(self.order.rows)
+        fields = TensorDict({ROW_ID: torch.tensor(self.order.rows)}, batch_size=len(batch.keys))
+        tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
+        return batch
+
+    def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        self.actor_rollout_wg.begin_update(self._plan(batch))
+        batch = super()._update_actor(batch, metrics=metrics)
+        self.updates = self.actor_rollout_wg.finish_update()
+        epochs = self.settings.actor_rollout_ref.actor.ppo_epochs
+        metrics.update(update_metrics(self.updates, epochs * len(self.order.mini_batches)))
+        if self.selection is not NOTHING:
+            metrics.update(influence_metrics(self.updates, self.selection))
+            metrics["influence_trace/debug_split_groups"] = float(len(self.order.split))
+        return batch
+
+    def _step_once(
+        self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int
+    ) -> KVBatchMeta:
+        self.updates, self.selection = (), NOTHING
+        batch = super()._step_once(metrics, timing_raw, sample_batch_size)
+        metrics.update(reward_metrics(self.replay_buffer.sampled))
+        wanted = self.settings.actor_rollout_ref.rollout.n * len(set(self.rows.groups))
+        metrics["rollout/failed_responses"] = float(wanted - len(self.rows))
+        with marked_timer("influence_write" if self.selection is not NOTHING else "trace_write", timing_raw):
+            self._write_traces()
+        return batch
+
+    def _plan(self, batch: KVBatchMeta) -> TracePlan:
+        """Choose the groups whose influence is traced in this step."""
+        knobs = self.settings.trainer.influence_trace
+        if not knobs.enable or not self.traces.influence.wants(self.global_steps):
+            return TracePlan()
+        whole = [g for g in self.rows.prompt_groups() if not self.order.split & {self._uid(g.rows[0])}]
+        self.selection = select_groups(whole, knobs.max_prompts_per_step)
+        home = {row: number for number, rows in enumerate(self.order.mini_batches) for row in rows}
+        planned: list[list[Any]] = [[] for _ in self.order.mini_batches]
+        for group in self.selection.groups:
+            planned[home[group.rows[0]]].append(group)
+        data = tq.kv_batch_get(
+            keys=list(self.rows.keys), partition_id=batch.partition_id, select_fields=["rm_scores"]
+        )
+        rewards = {row: float(scores.sum()) for row, scores in enumerate(data["rm_scores"].unbind())}
+        return TracePlan(tuple(map(tuple, planned)), rewards)
+
+    def _write_traces(self) -> None:
+        step = self.global_steps
+        writes_influence = self.selection is not NOTHING
+        if not self.traces.entropy.wants(step) and not writes_influence:
+            return
+        arrays = self.rows.read()
+        if self.traces.entropy.wants(step):
+            everything = list(range(len(self.rows)))
+            self.traces.entropy.write(step, arrays.trace_step(step, self.rows, everything, None))
+        if writes_influence:
+            scores = {row: values for update in self.updates for row, values in update.trace.scores.items()}
+            chosen = sorted(self.selection.rows)
+            self.traces.influence.write(step, arrays.trace_step(step, self.rows, chosen, scores))
+
+    def _val_metrics_update(
+        self,
+        data_sources: Sequence[str],
+        sample_uids: Sequence[str],
+        reward_extra_infos_dict: dict[str, list[Any]],
+        sample_turns: Any,
+        expected_acc_counts: dict[tuple[str, str], int] | None = None,
+    ) -> dict[str, float]:
+        self.accuracy_summary = validation_summary(
+            data_sources, sample_uids, reward_extra_infos_dict, expected_acc_counts or {}
+        )
+        return self.accuracy_summary.metrics()
+
+    def _uid(self, row: int) -> str:
+        return group_of(self.rows.keys[row])
+
+    def _permutation(self, size: int) -> list[int]:
+        seed = self.settings.actor_rollout_ref.actor.data_loader_seed
+        generator = stream(torch.device("cpu"), seed, "mini-batches", self.global_steps)
+        return torch.randperm(size, generator=generator).tolist()
+
+
+def _balance(lengths: Sequence[int], parts: int) -> list[list[int]]:
+    workload = calculate_workload(torch.tensor(lengths, dtype=torch.int64))
+    return get_seqlen_balanced_partitions(workload, k_partitions=parts, equal_size=True)

@@ -1,0 +1,253 @@
+"""What Archer's settings mean in verl's configuration. Most have the same name there and are copied."""
+
+from dataclasses import asdict, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from archer.config.parse import leaves
+from archer.config.root import TrainConfig
+from archer.config.rules import value_of
+from archer.engines.local.model import model_folder, tokenizer_folder
+from archer.engines.verl.cpu import ROLLOUT as CPU_ROLLOUT
+
+Tree = dict[str, Any]
+
+TRAINER_MODE = "archer"
+PLUGIN = "archer.engines.verl.plugin"
+AGENT_LOOP = "archer_single_turn"
+ESTIMATOR_PREFIX = "archer_"
+
+NOT_COPIED = (
+    "engine.",  # says how verl is run
+    "trainer.entropy_trace.",  # traces are Archer's
+    "trainer.influence_trace.",
+    "trainer.skip_optimizer_step",
+    "trainer.logger",  # so are metrics, checkpoints' names and the decision to resume
+    "trainer.default_local_dir",
+    "trainer.resume_",
+    "trainer.save_freq",
+    "trainer.test_freq",
+    "trainer.val_before_train",
+    "trainer.val_only",
+    "trainer.max_actor_ckpt_to_keep",
+    "reward.",  # responses are judged by Archer's scorer
+    "algorithm.adv_estimator",  # by Archer's functions, registered under names of their own
+    "algorithm.filter_groups.",  # by Archer's rule: bounded, and going on with what there is
+    "data.gen_batch_size",
+    "actor_rollout_ref.actor.shuffle",  # whole groups, by the driver
+    "actor_rollout_ref.model.path",
+    "actor_rollout_ref.model.tokenizer_path",
+)
+"""Settings of Archer's that are not handed to verl under their own name."""
+
+CHOSEN_BY_ARCHER = {
+    "trainer.device": "set engine.device instead",
+    "trainer.use_v1": "Archer extends verl's V1 trainer and no other",
+    "trainer.v1.trainer_mode": "Archer's trainer is the synchronous one",
+    "reward.reward_manager.name": "set reward.custom_reward_function.path for a reward of your own",
+    "reward.reward_manager.source": "set reward.custom_reward_function.path for a reward of your own",
+    "data.custom_cls.path": "Archer reads prompts itself, the same for both engines",
+    "data.custom_cls.name": "Archer reads prompts itself, the same for both engines",
+    "critic.model.path": "the critic starts from actor_rollout_ref.model.path",
+}
+"""Settings of verl's that follow from Archer's, and what to set instead."""
+
+
+def translate(config: TrainConfig, base: DictConfig) -> Tree:
+    """Return the tree that is laid over verl's defaults."""
+    tree: Tree = {}
+    for key, _, _ in leaves(TrainConfig):
+        value = value_of(config, key)
+        if value is not None and not key.startswith(NOT_COPIED) and _has(base, key):
+            _put(tree, key, list(value) if isinstance(value, tuple) else value)
+    for part in (_data, _model, _actor, _rollout, _critic, _algorithm, _run, _archer):
+        for key, value in part(config).items():
+            _put(tree, key, value)
+    if on_cpu(config):
+        for key, value in _cpu(config).items():
+            _put(tree, key, value)
+    return tree
+
+
+def on_cpu(config: TrainConfig) -> bool:
+    """Whether this is a trial without accelerator."""
+    return config.engine.device == "cpu"
+
+
+def ranks(config: TrainConfig) -> int:
+    """Training processes, one a device."""
+    return config.trainer.nnodes * config.trainer.n_gpus_per_node
+
+
+def _data(config: TrainConfig) -> Tree:
+    return {
+        "data.custom_cls.path": "pkg://archer.engines.verl.dataset",
+        "data.custom_cls.name": "ArcherDataset",
+        "data.dataloader_num_workers": 0,  # prompts are in memory
+        "data.validation_shuffle": False,
+        "data.gen_batch_size": generation_size(config),
+        # verl wants a validation set even where none is used
+        "data.val_files": list(config.data.val_files or config.data.train_files),
+        "data.train_files": list(config.data.train_files or config.data.val_files),
+    }
+
+
+def generation_size(config: TrainConfig) -> int:
+    """Prompts of one generation."""
+    filtering = config.algorithm.filter_groups.enable
+    chosen = config.data.gen_batch_size if filtering else None
+    return chosen or config.data.train_batch_size
+
+
+def _model(config: TrainConfig) -> Tree:
+    model = config.actor_rollout_ref.model
+    folder = _absolute(model_folder(model.path))
+    attention = "flash_attention_2" if find_spec("flash_attn") and not on_cpu(config) else "sdpa"
+    override = {"attn_implementation": attention, **model.override_config}
+    return {
+        "actor_rollout_ref.model.path": folder,
+        "actor_rollout_ref.model.tokenizer_path": _absolute(tokenizer_folder(model)),
+        "actor_rollout_ref.model.override_config": override,
+        "actor_rollout_ref.model.external_lib": PLUGIN,
+    }
+
+
+def _actor(config: TrainConfig) -> Tree:
+    actor = config.actor_rollout_ref.actor
+    micro = actor.ppo_micro_batch_size_per_gpu
+    precision = {"param_dtype": compute_type(config), "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
+    return {
+        "actor_rollout_ref.actor.strategy": "fsdp2",
+        "actor_rollout_ref.actor.fsdp_config.strategy": "fsdp2",
+        "actor_rollout_ref.actor.fsdp_config.mixed_precision": precision,
+        "actor_rollout_ref.ref.fsdp_config.strategy": "fsdp2",
+        "actor_rollout_ref.ref.fsdp_config.mixed_precision": precision,
+        "actor_rollout_ref.actor.optim.clip_grad": actor.grad_clip,
+        "actor_rollout_ref.actor.policy_loss.loss_mode": "vanilla",  # Archer's loss takes the place of verl's
+        "actor_rollout_ref.actor.shuffle": False,
+        "actor_rollout_ref.actor.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
+        "actor_rollout_ref.actor.checkpoint.load_contents": ["model", "optimizer", "extra"],
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": micro,
+        "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": micro,
+    }
+
+
+def compute_type(config: TrainConfig) -> str:
+    """What parameters are computed in, in verl's words."""
+    if config.engine.dtype == "auto":
+        return "fp32" if on_cpu(config) else "bf16"
+    return {"float32": "fp32", "bfloat16": "bf16"}[config.engine.dtype]
+
+
+def _rollout(config: TrainConfig) -> Tree:
+    greedy = not config.actor_rollout_ref.rollout.val_kwargs.do_sample
+    prefix = "actor_rollout_ref.rollout"
+    return {
+        f"{prefix}.name": CPU_ROLLOUT if on_cpu(config) else "vllm",
+        f"{prefix}.tensor_model_parallel_size": 1,
+        f"{prefix}.calculate_log_probs": True,
+        f"{prefix}.agent.default_agent_loop": AGENT_LOOP,
+        **({f"{prefix}.val_kwargs.temperature": 0.0} if greedy else {}),  # verl does not look at do_sample
+        **({f"{prefix}.val_kwargs.top_p": 1.0} if greedy else {}),
+        **({f"{prefix}.val_kwargs.top_k": -1} if greedy else {}),
+    }
+
+
+def _critic(config: TrainConfig) -> Tree:
+    if config.algorithm.adv_estimator != "gae":
+        return {"critic.enable": False}
+    model, actor = config.actor_rollout_ref.model, config.actor_rollout_ref.actor
+    return {
+        "critic.enable": True,
+        "critic.strategy": "fsdp2",
+        "critic.fsdp.strategy": "fsdp2",
+        "critic.fsdp.mixed_precision": {"param_dtype": compute_type(config), "reduce_dtype": "fp32"},
+        "critic.ppo_micro_batch_size_per_gpu": actor.ppo_micro_batch_size_per_gpu,
+        "critic.ppo_max_token_len_per_gpu": actor.ppo_max_token_len_per_gpu,
+        "critic.model.enable_gradient_checkpointing": model.enable_gradient_checkpointing,
+        "critic.model.trust_remote_code": model.trust_remote_code,
+        **{key.replace("actor_rollout_ref.", "critic."): value for key, value in _model(config).items()},
+    }
+
+
+def _algorithm(config: TrainConfig) -> Tree:
+    return {
+        "algorithm.adv_estimator": estimator_name(config),
+        "algorithm.filter_groups.enable": False,
+    }
+
+
+def estimator_name(config: TrainConfig) -> str:
+    """The name that verl knows the advantage estimator by; GAE is verl's own."""
+    name = config.algorithm.adv_estimator
+    if name == "gae":
+        return name
+    if name == "grpo" and not config.algorithm.norm_adv_by_std_in_grpo:
+        name = "dr_grpo"
+    return f"{ESTIMATOR_PREFIX}{name}"
+
+
+def _run(config: TrainConfig) -> Tree:
+    return {
+        "reward.num_workers": config.trainer.nnodes,  # each with reward.num_workers processes
+        "reward.reward_manager.source": "importlib",
+        "reward.reward_manager.name": "ArcherRewardManager",
+        "reward.reward_manager.module.path": "pkg://archer.engines.verl.reward",
+        "trainer.v1.trainer_mode": TRAINER_MODE,
+        "trainer.device": "cpu" if on_cpu(config) else "cuda",
+        "trainer.logger": [],
+        "trainer.default_local_dir": str((config.run_dir / "checkpoints").resolve()),
+        "trainer.resume_mode": "disable",
+        "trainer.val_before_train": False,
+    }
+
+
+def _archer(config: TrainConfig) -> Tree:
+    """Archer's own configuration, for the processes that only see a part of verl's."""
+    function = config.reward.custom_reward_function
+    if function.path is not None:  # a worker's folder may be another
+        absolute = replace(function, path=str(Path(function.path).resolve()))
+        config = replace(config, reward=replace(config.reward, custom_reward_function=absolute))
+    tree = asdict(config)
+    return {"trainer.archer": tree, "actor_rollout_ref.archer": tree}
+
+
+def _cpu(config: TrainConfig) -> Tree:
+    return {
+        "actor_rollout_ref.actor.use_torch_compile": False,
+        "actor_rollout_ref.actor.fsdp_config.use_torch_compile": False,
+        "actor_rollout_ref.ref.fsdp_config.use_torch_compile": False,
+        "critic.fsdp.use_torch_compile": False,
+        "actor_rollout_ref.rollout.agent.num_workers": 1,
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
+        # verl counts GPUs; a trial has as many as it has ranks, and enough CPUs to place every actor
+        "ray_kwargs.ray_init.address": "local",
+        "ray_kwargs.ray_init.num_gpus": ranks(config),
+        "ray_kwargs.ray_init.num_cpus": 16 + 4 * ranks(config),
+        "ray_kwargs.ray_init.object_store_memory": 300 * 2**20,
+        "actor_rollout_ref.rollout.n_gpus_per_node": config.trainer.n_gpus_per_node,
+    }
+
+
+def _absolute(path: str) -> str:
+    """A folder by its full name; a hub id as it is."""
+    return str(Path(path).resolve()) if Path(path).is_dir() else path
+
+
+def _has(base: DictConfig, key: str) -> bool:
+    node: Any = base
+    for name in key.split("."):
+        if not isinstance(node, DictConfig) or name not in node:
+            return False
+        node = node._get_node(name)
+    return True
+
+
+def _put(tree: Tree, key: str, value: Any) -> None:
+    *sections, name = key.split(".")
+    for section in sections:
+        tree = tree.setdefault(section, {})
+    tree[name] = value

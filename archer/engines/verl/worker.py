@@ -1,0 +1,107 @@
+"""verl's workers with Archer's loss, and with influence read out of their backward."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from verl.single_controller.base.decorator import Dispatch, register
+from verl.utils.device import get_device_name
+from verl.utils.distributed import initialize_global_process_group_ray
+from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
+
+import archer.engines.verl.plugin  # noqa: F401  (registers the engine in this process)
+from archer.engines.verl.archer_config import archer_config
+from archer.engines.verl.engine import TracedUpdate
+from archer.engines.verl.influence import RankTrace, TracePlan
+from archer.engines.verl.loss import RankLoss
+from archer.errors import ArcherError
+
+TIMEOUT = "VERL_PG_TIMEOUT_SECONDS"
+
+
+@dataclass(frozen=True)
+class RankUpdate:
+    """What one rank reports of a step's update."""
+
+    sums: dict[str, tuple[float, float]]  # metric -> (sum of values, tokens)
+    terms: dict[str, float]  # loss term -> sum over its micro-batches
+    skipped: int  # optimizer steps left out, their gradient not being finite
+    trace: RankTrace
+
+
+def process_group_timeout() -> int | None:
+    """Seconds that a collective may take, from VERL_PG_TIMEOUT_SECONDS; None: torch's own limit."""
+    text = os.environ.get(TIMEOUT)
+    if not text:
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise ArcherError(f"{TIMEOUT}={text}: expected a whole number of seconds, at least 1")
+    return int(text)
+
+
+def join_process_group() -> None:
+    """Join the ranks' process group before verl does, which knows neither the time limit nor a CPU."""
+    backend = "gloo" if get_device_name() == "cpu" else None
+    initialize_global_process_group_ray(timeout_second=process_group_timeout(), backend=backend)
+
+
+class ArcherWorker(ActorRolloutRefWorker):
+    """Actor, rollout and reference of one rank."""
+
+    def __init__(self, config: Any, role: str, **options: Any) -> None:
+        super().__init__(config, role, **options)
+        self.settings = archer_config(config)
+        if get_device_name() == "cpu":
+            torch.set_num_threads(self.settings.engine.threads or 1)
+        join_process_group()
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def init_model(self) -> None:
+        """Build the models; the actor's loss is Archer's."""
+        super().init_model()
+        actor = self.settings.actor_rollout_ref.actor
+        self.loss = RankLoss(actor, actor.loss_scale_factor or self.settings.data.max_response_length)
+        self.actor.set_loss_fn(self.loss)
+        trainer = self.settings.trainer
+        self.engine.skip_optimizer_step = (
+            trainer.skip_optimizer_step or trainer.influence_trace.skip_optimizer_step
+        )
+        if trainer.influence_trace.enable:
+            self.engine.trace(trainer.influence_trace)
+
+    @property
+    def engine(self) -> TracedUpdate:
+        """The actor's training engine."""
+        assert self.actor is not None
+        return self.actor.engine  # type: ignore[return-value]
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def describe_model(self) -> tuple[int, str]:
+        """Return the number of parameters, and what is traced."""
+        recorder = self.engine.recorder
+        parameters = sum(parameter.numel() for parameter in self.engine.module.parameters())
+        return parameters, recorder.tracer.describe() if recorder is not None else ""
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def begin_update(self, plan: TracePlan) -> None:
+        """Before `update_actor`: start the step's sums, and say which responses are traced."""
+        self.loss.begin()
+        self.engine.skipped_updates = 0
+        if self.engine.recorder is not None:
+            self.engine.recorder.begin(plan)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def finish_update(self) -> RankUpdate:
+        """After `update_actor`: what this rank saw."""
+        recorder = self.engine.recorder
+        trace = RankTrace({}, {}) if recorder is None else recorder.finish()
+        return RankUpdate(self.loss.sums.read(), dict(self.loss.terms), self.engine.skipped_updates, trace)
+
+
+class ArcherCriticWorker(TrainingWorker):
+    """The critic of one rank; it may be the first in its process to need the process group."""
+
+    def __init__(self, config: Any) -> None:
+        join_process_group()
+        super().__init__(config)
