@@ -114,7 +114,8 @@ def run_engine(config: TrainConfig, console: Console, overrides: list[str]) -> N
         table.add_row(name, str(folder))
     newest = run.folder.checkpoints.latest()
     if newest is not None:
-        table.add_row("model", str(newest.path))
+        exported = newest.path / "actor" / "huggingface"  # where verl puts the whole model
+        table.add_row("model", str(exported if exported.is_dir() else newest.path))
     console.print(table)
     if outcome.stopped_by is not None:
         console.print("Stopped. The same command goes on from here.")

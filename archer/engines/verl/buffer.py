@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import transfer_queue as tq
+import transfer_queue as tq  # type: ignore[import-untyped]
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
@@ -22,6 +22,8 @@ class Verdict:
     """What the reward said about one response."""
 
     correct: bool
+    tokens: int
+    finished: bool  # ended by itself, not by the length limit
     timeout: bool
     crash: bool
     extra: dict[str, float]
@@ -33,6 +35,8 @@ class Verdict:
         info = fields["reward_extra_info"]
         return cls(
             bool(info["acc"]),
+            int(info["tokens"]),
+            bool(info["finished"]),
             bool(info["timeout"]),
             bool(info["crash"]),
             {name.removeprefix("extra_"): v for name, v in info.items() if name.startswith("extra_")},
@@ -47,6 +51,11 @@ class Sampled:
     counts: GroupCounts
     generations: int
     warning: str | None
+
+    @property
+    def tokens(self) -> int:
+        """Response tokens."""
+        return sum(verdict.tokens for verdict in self.verdicts)
 
 
 class StepBuffer(ReplayBuffer):

@@ -57,6 +57,8 @@ class VerlCheckpoints(CheckpointFolder):
 class VerlRunFolder(RunFolder):
     """A run folder whose checkpoints are verl's."""
 
+    checkpoints: VerlCheckpoints
+
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         self.checkpoints = VerlCheckpoints(self.path / "checkpoints", config.trainer.max_actor_ckpt_to_keep)

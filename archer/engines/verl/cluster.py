@@ -37,7 +37,7 @@ def set_environment(config: TrainConfig) -> None:
 def cluster(config: TrainConfig, settings: DictConfig) -> Iterator[None]:
     """Connect to Ray and its queue for the length of a run."""
     import ray
-    import transfer_queue as tq
+    import transfer_queue as tq  # type: ignore[import-untyped]
 
     ray.init(**ray_options(config, settings))
     try:

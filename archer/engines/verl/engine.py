@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from tensordict import TensorDict
+from tensordict import TensorDict  # type: ignore[import-untyped]
 from torch import Tensor, nn
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
@@ -123,7 +123,7 @@ def watched(loss_function: LossFunction, recorder: RankRecorder, rows: TracedRow
     """
 
     def loss_and_watch(model_output: dict[str, Tensor], data: TensorDict, **options: Any) -> Any:
-        jagged = model_output["log_probs"]
+        jagged: Any = model_output["log_probs"]
         log_probs = jagged.values()
         rebuilt = torch.nested.nested_tensor_from_jagged(log_probs, jagged.offsets())
         loss, metrics = loss_function(

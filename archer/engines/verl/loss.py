@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from tensordict import TensorDict
+from tensordict import TensorDict  # type: ignore[import-untyped]
 from torch import Tensor
 from verl.workers.utils.padding import no_padding_2_padding
 

@@ -1,7 +1,9 @@
 """A run on Ray from its first validation to its result: start, resume, train, validate, save, report."""
 
+import io
 import time
-from contextlib import ExitStack
+import warnings
+from contextlib import ExitStack, nullcontext, redirect_stdout
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +58,9 @@ class VerlRun:
             settings.trainer.resume_mode = "resume_path"
             settings.trainer.resume_from_path = str(start.path.resolve())
         with ExitStack() as closing:
+            self.console.print(
+                f"starting Ray and {ranks(self.config)} training workers ...", style="dim", highlight=False
+            )
             closing.enter_context(cluster(self.config, settings))
             trainer = self._trainer(settings)
             self.folder.settle()
@@ -82,22 +87,13 @@ class VerlRun:
 
     def _trainer(self, settings: DictConfig) -> "ArcherTrainer":
         """Build verl's trainer with all its workers; minutes on a large model."""
-        from verl.trainer.ppo.utils import need_critic, need_reference_policy
-        from verl.trainer.ppo.v1 import AgentLoopManagerTQ
-        from verl.utils.config import validate_config
+        quiet = not self.config.engine.worker_logs
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()) if quiet else nullcontext():
+            if quiet:
+                warnings.simplefilter("ignore")
+            from archer.engines.verl.trainer import build_trainer
 
-        from archer.engines.verl.trainer import ArcherTrainer
-
-        validate_config(settings, need_reference_policy(settings), need_critic(settings))
-        trainer = ArcherTrainer(settings)
-        trainer.init()
-        trainer.agent_loop_manager = AgentLoopManagerTQ.create(
-            config=settings,
-            llm_client=trainer.get_llm_client(),
-            teacher_client=trainer.get_teacher_client(),
-            reward_loop_worker_handles=trainer.get_reward_handles(),
-        )
-        return trainer
+            return build_trainer(settings)
 
     def _loop(self, trainer: "ArcherTrainer", trackers: list[Tracker], stop: StopRequest) -> None:
         options = self.config.trainer

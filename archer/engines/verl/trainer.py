@@ -5,13 +5,14 @@ from typing import Any
 
 import ray
 import torch
-import transfer_queue as tq
+import transfer_queue as tq  # type: ignore[import-untyped]
 from omegaconf import DictConfig
-from tensordict import TensorDict
+from tensordict import TensorDict  # type: ignore[import-untyped]
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
-from verl.trainer.ppo.utils import Role
-from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
+from verl.trainer.ppo.utils import Role, need_critic, need_reference_policy
+from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainerSync, register_trainer
+from verl.utils.config import validate_config
 from verl.utils.debug import marked_timer
 from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
 
@@ -29,10 +30,28 @@ from archer.engines.verl.rows import StepRows
 from archer.engines.verl.translate import TRAINER_MODE, generation_size, ranks
 from archer.engines.verl.validation import validation_summary
 from archer.engines.verl.worker import ArcherCriticWorker, ArcherWorker, RankUpdate
+from archer.errors import ArcherError
 from archer.evaluation.summary import Summary
 from archer.influence import Selection, select_groups
 
 NOTHING = Selection((), 0, 0, 0)
+
+
+def build_trainer(settings: DictConfig) -> "ArcherTrainer":
+    """Check verl's settings by verl's own rules and start every worker."""
+    try:
+        validate_config(settings, need_reference_policy(settings), need_critic(settings))
+    except (AssertionError, ValueError) as error:
+        raise ArcherError(f"verl refuses the configuration: {error}") from error
+    trainer = ArcherTrainer(settings)
+    trainer.init()
+    trainer.agent_loop_manager = AgentLoopManagerTQ.create(
+        config=settings,
+        llm_client=trainer.get_llm_client(),
+        teacher_client=trainer.get_teacher_client(),
+        reward_loop_worker_handles=trainer.get_reward_handles(),
+    )
+    return trainer
 
 
 @register_trainer(TRAINER_MODE)
@@ -86,6 +105,11 @@ class ArcherTrainer(PPOTrainerSync):
         epoch = (self.global_steps - 1) // max(1, self.steps_per_epoch)
         self._compute_metrics(batch, found, self.timing_raw, self.global_steps, epoch)
         tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
+        # verl counts the responses that are as long as the longest; here it is those that were cut off
+        cut = [not verdict.finished for verdict in self.rows.verdicts]
+        found["response_length/clip_ratio"] = sum(cut) / len(cut)
+        found["perf/sampled_tokens"] = self.replay_buffer.sampled.tokens
+        found["perf/max_memory_allocated_gb"] = found.get("actor/perf/max_memory_allocated_gb", 0.0)
         return {name: float(value) for name, value in found.items()}
 
     @property

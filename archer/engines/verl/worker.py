@@ -74,7 +74,7 @@ class ArcherWorker(ActorRolloutRefWorker):
     def engine(self) -> TracedUpdate:
         """The actor's training engine."""
         assert self.actor is not None
-        return self.actor.engine  # type: ignore[return-value]
+        return self.actor.engine
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def describe_model(self) -> tuple[int, str]:
