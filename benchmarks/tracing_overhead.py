@@ -129,7 +129,7 @@ def one_update(updater: Updater, experience: Experience, side: str) -> float:
     return time.perf_counter() - started
 
 
-def peak_memory(options: argparse.Namespace, side: str) -> float:
+def peak_memory(side: str) -> float:
     """GiB, measured in a process that runs this side alone."""
     command = [sys.executable, __file__, *sys.argv[1:], "--side", side]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -138,6 +138,8 @@ def peak_memory(options: argparse.Namespace, side: str) -> float:
 
 def main() -> None:
     options = parse()
+    # Before this process holds a model of its own: both would not fit on one device.
+    memory = {} if options.side else {side: peak_memory(side) for side in (OFF, ON)}
     compute = set_up(EngineConfig(device=options.device))
     model = make_model(options, compute)
     policy = Policy(model, compute, 1.0)
@@ -155,7 +157,6 @@ def main() -> None:
     for _ in range(options.rounds):
         for side in (OFF, ON):
             times[side].append(one_update(updater, experience, side))
-    memory = {side: peak_memory(options, side) for side in (OFF, ON)}
     median = {side: statistics.median(values) for side, values in times.items()}
     table = Table(
         title=f"{options.model} model, {compute.device.type}, {options.rows} x {options.length} tokens, "

@@ -26,6 +26,7 @@ from archer.influence.layout import Layout
 from archer.influence.modules import TracedModule
 from archer.influence.projection import AnyProjection, NoProjection
 
+KEEP_ALL = 0.9  # share of traced positions from which on the factors of all positions are kept
 STORAGE = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 
 
@@ -55,7 +56,10 @@ class Capture:
     ) -> None:
         self.layout = layout.last_tokens(config.max_tokens_per_response)
         self.lengths = layout.lengths()
-        self.kept = (self.layout.row >= 0).nonzero().squeeze(1)
+        traced = self.layout.row >= 0
+        # A few lines too many cost less than a selection in every hook.
+        self.selects = float(traced.sum()) < KEEP_ALL * len(traced)
+        self.kept = traced.nonzero().squeeze(1) if self.selects else torch.arange(len(traced))
         self.sites = [Site(traced) for traced in modules]
         self.recording = True  # whether gradients that pass now are those of the wanted objective
         self.anchor: Tensor | None = None
@@ -173,17 +177,16 @@ class Capture:
     def _compress(self, projection: AnyProjection, tensor: Tensor, begin: int, end: int) -> Tensor:
         """Kept rows of a [..., d] tensor that covers layout rows begin..end, projected and stored: [n, k]."""
         flat = tensor.detach().reshape(-1, tensor.shape[-1])
-        if flat.dtype == torch.float16:
-            flat = flat.float()  # sums of many half-precision products overflow
-        index = self._kept_between(begin, end, flat.device)
-        kept, rows = index.shape[0], flat.shape[0]
-        if kept == rows:
-            compressed = projection(flat)
-        elif 3 * kept < rows or isinstance(projection, NoProjection):
-            compressed = projection(flat.index_select(0, index))
+        dtype = product_dtype(flat)
+        if not self.selects:
+            compressed = multiply(projection, flat.to(dtype))
         else:
-            # Copying a third of the rows moves as much memory as projecting all of them.
-            compressed = projection(flat).index_select(0, index)
+            index = self._kept_between(begin, end, flat.device)
+            if 3 * len(index) < len(flat) or isinstance(projection, NoProjection):
+                compressed = multiply(projection, flat.index_select(0, index).to(dtype))
+            else:
+                # Copying a third of the rows moves as much memory as projecting all of them.
+                compressed = multiply(projection, flat.to(dtype)).index_select(0, index)
         wanted = self._config.factor_dtype
         return compressed if wanted == "auto" else compressed.to(STORAGE[wanted])
 
@@ -243,3 +246,23 @@ class Capture:
                 "...): run backward inside tracer.capture(layout), and leave modules that do not take part "
                 "in the loss out of trainer.influence_trace.module_name_filter"
             )
+
+
+def product_dtype(x: Tensor) -> torch.dtype:
+    """What a projection is computed in: as the model's own products, but not in float16.
+
+    Sums of many half-precision products overflow.
+    """
+    kind = x.device.type
+    narrow = torch.is_autocast_enabled(kind) and x.dtype != torch.float64
+    dtype = torch.get_autocast_dtype(kind) if narrow else x.dtype
+    return torch.float32 if dtype == torch.float16 else dtype
+
+
+def multiply(projection: AnyProjection, x: Tensor) -> Tensor:
+    """projection(x) in the format of x, also where autocast would take another."""
+    kind = x.device.type
+    if torch.is_autocast_enabled(kind) and x.dtype != torch.get_autocast_dtype(kind):
+        with torch.autocast(kind, enabled=False):
+            return projection(x)
+    return projection(x)

@@ -23,10 +23,10 @@ def chunk_elements(device: torch.device) -> int:
 
 @dataclass(frozen=True, eq=False)
 class MicroBatch:
-    """The factors of one capture, n tokens in layout order.
+    """The factors of one capture, n positions in layout order.
 
     Attributes:
-        row: int64 [n] on the CPU, response row of each token.
+        row: int64 [n] on the CPU, response row of each token, -1 at positions that emit no traced token.
         token: int64 [n] on the CPU, index within the response.
         u: per module name [n, k_out], signs of P_out times the output gradient.
         v: per module name [n, k_in], signs of P_in times the input; modules with one input share one tensor.
@@ -50,7 +50,9 @@ class MicroBatch:
         order = torch.argsort(self.token, stable=True)
         order = order[torch.argsort(self.row[order], stable=True)]
         rows, counts = torch.unique_consecutive(self.row[order], return_counts=True)
-        return dict(zip(rows.tolist(), order.split(counts.tolist()), strict=True))
+        places = dict(zip(rows.tolist(), order.split(counts.tolist()), strict=True))
+        places.pop(-1, None)
+        return places
 
 
 @dataclass(frozen=True, eq=False)

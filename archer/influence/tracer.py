@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from archer.errors import ArcherError
 from archer.influence.bundle import Bundle, make_bundles
-from archer.influence.capture import STORAGE, Capture
+from archer.influence.capture import STORAGE, Capture, product_dtype
 from archer.influence.config import InfluenceConfig
 from archer.influence.counters import Counters, Stopwatch
 from archer.influence.describe import describe
@@ -204,7 +204,7 @@ class InfluenceTracer:
         scale = None if objective is None else objective.scale()
         self._batches.append(MicroBatch(row, token, u, v, scale, capture.lengths, version))
         self.counters.debug_micro_batches += 1
-        self.counters.debug_captured_tokens += len(row)
+        self.counters.debug_captured_tokens += int((row >= 0).sum())
         self._versions.add(version)
         self.counters.debug_weight_versions = len(self._versions)
 
@@ -236,8 +236,7 @@ class InfluenceTracer:
     def _factor_dtype(self) -> torch.dtype:
         if self.config.factor_dtype != "auto":
             return STORAGE[self.config.factor_dtype]
-        dtype = self.modules[0].module.get_parameter("weight").dtype
-        return torch.float32 if dtype == torch.float16 else dtype
+        return product_dtype(self.modules[0].module.get_parameter("weight"))
 
     @property
     def _compute_dtype(self) -> torch.dtype:

@@ -45,6 +45,13 @@ def test_capture_is_the_same_when_rows_that_are_not_selected_share_the_batch(pro
     assert_same_scores(without, with_it)
 
 
+@pytest.mark.parametrize("share", [0.0, 1.1], ids=["every position is kept", "only traced ones are kept"])
+def test_keeping_positions_that_are_not_traced_does_not_matter(problem, config, monkeypatch, share):
+    whole = traced_scores(problem, config)
+    monkeypatch.setattr("archer.influence.capture.KEEP_ALL", share)
+    assert_same_scores(traced_scores(problem, config, micro_batches=SPLITS["across groups"]), whole)
+
+
 def test_scores_repeat_in_a_new_model_object():
     first, second = (traced_scores(Problem(tiny_model()), traced_config()) for _ in range(2))
     assert_same_scores(first, second, rtol=0)

@@ -166,7 +166,8 @@ class Run:
             f"writing to {self.folder.path}",
         ]
         if self.config.trainer.influence_trace.enable:
-            lines.append(trainer.recorder.tracer.describe())
+            with parts.compute.autocast():  # what the factors will be stored in
+                lines.append(trainer.recorder.tracer.describe())
         if parts.collector.dataset.overlong:
             lines.append(f"{parts.collector.dataset.overlong:,} prompts over data.max_prompt_length left out")
         if start is not None:
