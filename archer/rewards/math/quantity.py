@@ -26,7 +26,7 @@ _NO_NOUN = re.compile(
     re.IGNORECASE,
 )
 _MAX_NOUN_WORDS = 4
-_WORD = re.compile(r"[A-Za-z]{3,}")
+_WORD, _BARE_WORD = re.compile(r"[A-Za-z]{2,}"), re.compile(r"[A-Za-z]{3,}")
 _VOWEL = re.compile(r"[aeiouyAEIOUY]")
 
 
@@ -72,14 +72,16 @@ def _with_unit(text: str) -> Quantity | None:
     unit = find_unit(name + power)
     if bare and len(name) == 1:
         return None  # a variable, not a unit
-    if unit is None and (not _names_things(name) or power or (bare and not match["gap"])):
+    if unit is None and (
+        not _names_things(name, _BARE_WORD if bare else _WORD) or power or (bare and not match["gap"])
+    ):
         return None
     return _scaled(Quantity(value, unit=unit or noun(name)))
 
 
-def _names_things(name: str) -> bool:
+def _names_things(name: str, sort: re.Pattern[str]) -> bool:
     words = name.split()
-    sound = all(_WORD.fullmatch(word) and _VOWEL.search(word) for word in words)
+    sound = all(sort.fullmatch(word) and _VOWEL.search(word) for word in words)
     return sound and len(words) <= _MAX_NOUN_WORDS and not _NO_NOUN.search(name)
 
 

@@ -34,6 +34,9 @@ _RELATION = re.compile(r"\\(?:leqslant|leq|le|geqslant|geq|ge|lt|gt|neq|ne)(?![A
 _OPERATORS = {"leq": "<=", "leqslant": "<=", "le": "<=", "lt": "<", "<": "<"}
 _OPERATORS |= {"geq": ">=", "geqslant": ">=", "ge": ">=", "gt": ">", ">": ">", "ne": "!=", "neq": "!="}
 _MEMBER = re.compile(r"[A-Za-z](?:_\{?[A-Za-z0-9]+\}?)?\s*\\in(?![A-Za-z])\s*")
+_SUCH_THAT = re.compile(
+    r"\\\{\s*[A-Za-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid(?![A-Za-z])|\||:)(?P<condition>.*)\\\}"
+)
 _MATRIX = re.compile(
     r"(?P<left>\[|\()?\s*\\begin\{(?P<name>[pbB]?(?:small)?matrix|array)\}\s*(?:\{[clr|\s]*\})?(?P<body>.*)"
     r"\\end\{(?P=name)\}\s*(?P<right>\]|\))?",
@@ -65,6 +68,9 @@ def _read(text: str) -> Structure:
     member = _MEMBER.match(text)
     if member:
         return _read(text[member.end() :])
+    such_that = _SUCH_THAT.fullmatch(text)
+    if such_that:
+        return _read(such_that["condition"])
     pieces = split(text, _UNION)
     if len(pieces) > 1:
         return Union(tuple(_read(piece) for piece in pieces))
@@ -136,6 +142,8 @@ def _read_relation(text: str) -> Relation | None:
 
 def _read_equation(text: str) -> Structure | None:
     exact, *rough = split(text, _APPROXIMATELY)
+    if rough and not exact.strip():
+        return _read(rough[0])
     if rough and not NAME.fullmatch(squash(exact)):
         return _read(exact)  # what is rounded after it adds nothing
     parts = split("=".join([exact, *rough]), _EQUALS)

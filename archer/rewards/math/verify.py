@@ -18,6 +18,7 @@ from archer.rewards.math.compare import Algebra, NoAlgebra, any_of, compare
 from archer.rewards.math.numeric import MAX_NUMERAL_CHARS
 from archer.rewards.math.shapes import Structure
 from archer.rewards.math.structure import read
+from archer.rewards.math.text import squash, tidy
 from archer.rewards.types import RewardResult
 
 MAX_ANSWER_CHARS = 2000
@@ -81,6 +82,8 @@ def _judge(answer: str, reference: str, algebra: Algebra) -> bool | None:
         return True
     if len(answer) > MAX_ANSWER_CHARS or len(reference) > MAX_ANSWER_CHARS:
         return False
+    if squash(tidy(answer)) == squash(tidy(reference)) != "":
+        return True
     return compare(_read(answer), _read(reference), algebra)
 
 
