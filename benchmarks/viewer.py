@@ -10,7 +10,6 @@ the time between frames.
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,19 +24,12 @@ import psutil
 from playwright.sync_api import Page, sync_playwright
 from rich.console import Console
 from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+from headless_chromium import launch
 from viewer_pages import SpanPages
 from viewer_traces import make_step, make_vocab, write_trace
 
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 FRAMES = "await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));"
 UNTIL = (
     "while (document.documentElement.dataset.shown !== place) await new Promise(done => setTimeout(done));"
@@ -160,14 +152,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--chromium", default=os.environ.get("CHROMIUM") or shutil.which("chromium"))
     parser.add_argument("--steps", type=int, default=1000, help="steps of the long trace")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
         folder = Path(name)
         write_trace(folder / "large", steps=5, rows=16, length=8192)
         write_trace(folder / "long", steps=args.steps, rows=8, length=40, group_size=4)
-        browser = playwright.chromium.launch(executable_path=args.chromium, args=FLAGS)
+        browser = launch(playwright)
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         with viewer(folder / "large") as (url, _):
             large = measure_large(page, url, steps=5)

@@ -7,11 +7,11 @@ that what it asks for is painted, so that two runs over the same trace make the 
 """
 
 import argparse
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from headless_chromium import launch
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from archer.viewer.app import app_maker, demo_folder
@@ -19,16 +19,6 @@ from archer.viewer.runs import Library
 from archer.viewer.security import Access
 from archer.viewer.serve import BackgroundServer
 
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 Scheme = Literal["light", "dark"]
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 
@@ -94,14 +84,12 @@ def main() -> None:
     parser.add_argument("--response", type=int, default=9)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    script = Path(__file__).parent / "ensure_chromium.sh"
-    chromium = subprocess.run(["sh", str(script)], check=True, capture_output=True, text=True).stdout.strip()
     library = Library.open([args.trace_dir])
     with (
         BackgroundServer(app_maker(library), Access.of("127.0.0.1", 0)) as server,
         sync_playwright() as playwright,
     ):
-        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        browser = launch(playwright)
         for shot in shots(args.step, args.group, args.response):
             for scheme in SCHEMES:
                 print(take(browser, server.url(), shot, scheme, args.out))

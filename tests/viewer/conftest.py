@@ -1,6 +1,5 @@
 """A viewer over small traces, and one browser for the whole session."""
 
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,25 +9,15 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parent))  # helpers of this folder, under every import mode of pytest
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
+from headless_chromium import NoChromiumError, launch
 from small_traces import make_step, write_trace
 
 from archer.viewer.app import app_maker
 from archer.viewer.runs import Library
 from archer.viewer.security import Access
 from archer.viewer.serve import BackgroundServer
-
-ROOT = Path(__file__).resolve().parents[2]
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 
 @pytest.fixture(scope="session")
@@ -64,13 +53,11 @@ def small(run_folder: Path) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Debian's Chromium, found or installed by the project's script."""
-    found = subprocess.run(
-        ["sh", str(ROOT / "scripts" / "ensure_chromium.sh")], capture_output=True, text=True, check=False
-    )
-    if found.returncode:
-        pytest.fail(found.stderr.strip())
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=found.stdout.strip(), args=FLAGS)
+        try:
+            chromium = launch(playwright)
+        except NoChromiumError as error:
+            pytest.fail(str(error))
         yield chromium
         chromium.close()
 
