@@ -19,6 +19,8 @@ from archer.viewer.bundle import bundle
 from archer.viewer.runs import Library, Run
 from archer.viewer.steps import load_step
 
+WORKER = "searchworker.js"
+"""The client's script that is no module of the page: it runs in a thread of its own."""
 _STYLESHEET = re.compile(r'\s*<link rel="stylesheet" href="static/([\w.-]+)">')
 _SCRIPT = re.compile(r'\s*<script type="module" src="static/([\w.-]+)"></script>')
 _PRELOAD = re.compile(r'\s*<link rel="modulepreload"[^>]*>')
@@ -40,6 +42,7 @@ def export_group(run: Run, step: int, group: int) -> str:
         "timeline": json.dumps(timeline).encode(),
         "head": json.dumps(_only_rows(head, rows.tolist())).encode(),
         "tokens": queries.rows_packed(run, data, rows, None, text=True),
+        "searchworker": client_assets()[WORKER].content,
     }
     return _page(files, title=f"Archer · {run.name} · step {step} · group {group}")
 
@@ -64,7 +67,7 @@ def _page(files: dict[str, bytes], title: str) -> str:
     script = bundle({name: text for name, text in assets.items() if name.endswith(".js")})
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(styles)}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
+        "worker-src blob:; img-src data:; base-uri 'none'; form-action 'none'"
     )
     blocks = "\n".join(
         f'<script type="application/x-archer" id="data-{name}">{_encoded(content)}</script>'

@@ -1,7 +1,7 @@
 """The viewer inside a Gradio page, for hosted demos: Gradio shows a frame, the client has its own routes.
 
 Gradio never carries the arrays: through component values they take ten to thirty times as long as through the
-client's own binary requests.
+client's own binary requests. All addresses are relative, so that the page may live below any path.
 """
 
 import importlib
@@ -11,10 +11,24 @@ from fastapi import FastAPI
 from archer.errors import ArcherError
 
 VIEWER_PATH = "/viewer"
+FRAME_ID = "archer-viewer"
 FRAME = (
-    f'<iframe src="{VIEWER_PATH}/" title="Archer trace viewer" '
-    'style="width:100%;height:calc(100vh - 3rem);border:0"></iframe>'
+    f'<iframe id="{FRAME_ID}" title="Archer trace viewer" '
+    'style="position:fixed;inset:0;width:100%;height:100%;border:0"></iframe>'
 )
+# The frame opens where the page's address says, and the address follows the frame: a permalink of the Gradio
+# page is a permalink of the viewer.
+LINKED = f"""() => {{
+  const frame = document.getElementById("{FRAME_ID}");
+  const place = () => frame.contentWindow.location.hash;
+  frame.addEventListener("load", () => frame.contentWindow.addEventListener("hashchange", () => {{
+    if (location.hash !== place()) history.replaceState(null, "", place() || "#");
+  }}));
+  addEventListener("hashchange", () => {{
+    if (location.hash !== place()) frame.contentWindow.location.hash = location.hash;
+  }});
+  frame.src = "viewer/" + location.hash;
+}}"""
 
 
 def in_gradio(viewer: FastAPI) -> FastAPI:
@@ -30,4 +44,17 @@ def in_gradio(viewer: FastAPI) -> FastAPI:
         gradio.HTML(FRAME)
     host = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     host.mount(VIEWER_PATH, viewer)  # before Gradio, which takes every path that is left
-    return gradio.mount_gradio_app(host, blocks, path="/")
+    return gradio.mount_gradio_app(
+        host,
+        blocks,
+        path="/",
+        footer_links=[],
+        # Gradio's own themes ask a font service on the network for their fonts.
+        theme=gradio.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
+        js=LINKED,
+        ssr_mode=False,
+        mcp_server=False,
+        enable_monitoring=False,
+        blocked_paths=["/"],  # its file route reads nothing at all
+        max_file_size=1,
+    )

@@ -1,5 +1,6 @@
 """The viewer's questions to a trace, as plain JSON values and packed arrays."""
 
+import hashlib
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -13,7 +14,7 @@ from archer.viewer.metrics import Spread, TokenMetric, bound_of, ramp_of
 from archer.viewer.packed import pack
 from archer.viewer.runs import Library, Run
 from archer.viewer.steps import StepData
-from archer.viewer.text import token_text
+from archer.viewer.text import token_bytes, token_text
 
 MAX_TOKENS = 16 * 2**20
 """Most tokens of one packed answer."""
@@ -120,8 +121,15 @@ def _groups_json(data: StepData, vocab: Vocab | None) -> list[dict[str, Any]]:
     for row in np.sort(first).tolist():
         prompt = data.arrays.prompt(row)
         tail = None if prompt is None else token_text(vocab, prompt[-PROMPT_PREVIEW:]).text
-        groups.append({"group": int(data.groups[row]), "prompt": tail})
+        key = None if prompt is None else _prompt_key(vocab, prompt)
+        groups.append({"group": int(data.groups[row]), "prompt": tail, "prompt_key": key})
     return groups
+
+
+def _prompt_key(vocab: Vocab | None, prompt: NDArray[np.int32]) -> str:
+    """The same for the same prompt in any step of any run: a digest of its text, or else of its ids."""
+    content = prompt.tobytes() if vocab is None else token_bytes(vocab, prompt)
+    return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
 def _metric_json(

@@ -7,17 +7,19 @@ On a loopback address the `Host` header must name that address: a foreign web pa
 
 import hmac
 import ipaddress
+import re
 import secrets
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from archer.errors import ArcherError
+from archer.viewer.token_page import POLICY, token_page
 
 MIN_TOKEN_LENGTH = 16
+NEEDS_TOKEN = "Open the address that `archer view` printed, which ends in ?token=..., or give the token here."
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
-_LOCAL_PAGES = " ".join(f"http://{name}:*" for name in LOOPBACK_NAMES)
+_LOCAL_PAGES = "http://localhost:* http://127.0.0.1:*"  # the policy language has no IPv6 addresses
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Access:
                 f"--token has {len(token)} characters, expected at least {MIN_TOKEN_LENGTH}; "
                 "leave it out to have one made."
             )
+        if token is not None and not re.fullmatch(r"[\w.~-]+", token, re.ASCII):
+            raise ArcherError("--token may hold letters, digits and . _ ~ - only; without it one is made.")
         if not 0 <= port < 65536:
             raise ArcherError(f"--port is {port}, expected 0 to 65535.")
         if token is None and not is_loopback(host):
@@ -60,7 +64,8 @@ class Access:
         ancestors = f"'self' {_LOCAL_PAGES}" if self.embeddable else "'none'"
         return {
             "Content-Security-Policy": (
-                "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+                "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; "
+                "connect-src 'self'; "
                 f"img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors {ancestors}"
             ),
             "X-Content-Type-Options": "nosniff",
@@ -108,13 +113,7 @@ class Guard:
         elif self._matches(_cookie(headers.get("cookie", ""), self._access.cookie)):
             await self._app(scope, receive, send)
         else:
-            await _answer(
-                send,
-                scope,
-                401,
-                "This viewer needs its token: open the address that `archer view` printed, "
-                "which ends in ?token=...",
-            )
+            await _refuse(send, scope, headers.get("accept", ""), wrong=given is not None)
 
     def _host_allowed(self, host: str) -> bool:
         if not is_loopback(self._access.host):
@@ -148,12 +147,25 @@ class Guard:
 
 
 def _cookie(header: str, name: str) -> str:
-    jar: SimpleCookie = SimpleCookie()
-    try:
-        jar.load(header)
-    except CookieError:
-        return ""
-    return jar[name].value if name in jar else ""
+    """One cookie's value; whatever other programs of this host have put beside it is of no concern."""
+    for part in header.split(";"):
+        key, _, value = part.strip().partition("=")
+        if key == name:
+            return value
+    return ""
+
+
+async def _refuse(send: Any, scope: Any, accept: str, *, wrong: bool) -> None:
+    """A page with a field for a person, a sentence for everything else."""
+    if scope["type"] != "http" or "text/html" not in accept:
+        await _answer(send, scope, 401, f"This viewer needs its token. {NEEDS_TOKEN}")
+        return
+    fields = [
+        (b"content-type", b"text/html; charset=utf-8"),
+        (b"content-security-policy", POLICY.encode()),
+        (b"referrer-policy", b"no-referrer"),
+    ]
+    await _send(send, 401, token_page(NEEDS_TOKEN, wrong), fields)
 
 
 async def _answer(send: Any, scope: Any, status: int, sentence: str) -> None:

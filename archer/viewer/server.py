@@ -15,6 +15,7 @@ from archer.trace.npz import DamagedFileError
 from archer.viewer import queries
 from archer.viewer.assets import INDEX, client_assets
 from archer.viewer.cache import StepCache
+from archer.viewer.export import export_group
 from archer.viewer.packed import MEDIA_TYPE
 from archer.viewer.runs import Library
 from archer.viewer.security import Access
@@ -79,6 +80,13 @@ def create_app(library: Library, access: Access, *, follow: bool = False) -> Fas
         run: int, step: int, version: str, group: int, metrics: Metrics = None, text: bool = False
     ) -> Response:
         return tokens(run, step, version, metrics, text, lambda data: data.rows_of_group(group))
+
+    @app.get("/api/runs/{run}/steps/{step}/groups/{group}/page")
+    def group_page(run: int, step: int, group: int) -> Response:
+        content = export_group(library.run(run), step, group).encode()
+        name = f'attachment; filename="archer-step-{step}-group-{group}.html"'
+        headers = {"Content-Disposition": name, "Cache-Control": "no-store"}
+        return Response(content, media_type="text/html; charset=utf-8", headers=headers)
 
     @app.get("/api/runs/{run}/steps/{step}/{version}/rows/{first}/{count}")
     def row_tokens(

@@ -35,6 +35,11 @@ def token_text(vocab: Vocab | None, ids: NDArray[np.int32]) -> TokenText:
     return TokenText(text, before[edges[:-1]])
 
 
+def token_bytes(vocab: Vocab, ids: NDArray[np.int32]) -> bytes:
+    """All bytes of a token sequence."""
+    return _joined_bytes(vocab, ids)[0].tobytes()
+
+
 def _joined_bytes(vocab: Vocab, ids: NDArray[np.int32]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """The bytes of all tokens one after the other, and the [T + 1] edges between them."""
     known = (ids >= 0) & (ids < len(vocab))

@@ -8,7 +8,6 @@ import json
 import re
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from archer.viewer import app, commands, show
 from archer.viewer.bundle import BundleError, bundle
 from archer.viewer.export import export_group, write_group
 from archer.viewer.packed import unpack
-from archer.viewer.runs import Library, Run
+from archer.viewer.runs import Run
 
 
 @pytest.fixture
@@ -160,40 +159,6 @@ def test_a_taken_port_is_said_plainly(run_folder: Path) -> None:
     with pytest.raises(ArcherError, match="Choose another with --port"):
         bind("127.0.0.1", first.getsockname()[1])
     first.close()
-
-
-def test_gradio_hosts_the_same_client_in_a_frame(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gradio's part is played by a stand-in with the three names that the host uses."""
-    from starlette.testclient import TestClient
-
-    from archer.viewer.gradio_host import in_gradio
-    from archer.viewer.security import Access
-    from archer.viewer.server import create_app
-
-    seen: dict[str, Any] = {}
-
-    class Blocks:
-        def __init__(self, **options: Any) -> None:
-            seen["options"] = options
-
-        def __enter__(self) -> "Blocks":
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            return None
-
-    def mount(host: Any, blocks: Blocks, path: str) -> Any:
-        seen["path"] = path
-        return host
-
-    stand_in = SimpleNamespace(
-        Blocks=Blocks, HTML=lambda value: seen.update(html=value), mount_gradio_app=mount
-    )
-    monkeypatch.setitem(sys.modules, "gradio", stand_in)
-    host = in_gradio(create_app(Library.open([run_folder]), Access.of("127.0.0.1", 7862)))
-    assert 'src="/viewer/"' in seen["html"]
-    assert seen["path"] == "/"
-    assert TestClient(host).get("/viewer/api/runs").json()["runs"][0]["name"] == "small"
 
 
 def test_a_notebook_gets_a_frame_and_can_close_it(run_folder: Path) -> None:

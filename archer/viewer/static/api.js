@@ -1,6 +1,7 @@
 // Where the data comes from: the server, or the blocks inside an exported page.
 
 import { responsesOf } from "./pack.js";
+import { RegexRunner } from "./regexrunner.js";
 import { StepHead } from "./head.js";
 
 const KEPT = 48;
@@ -55,6 +56,15 @@ class ServerSource {
       if (answer.status === 401) sentence = "The viewer's token is missing or wrong: open the address it printed.";
     }
     throw new ApiError(sentence, answer.status);
+  }
+
+  async searchWorker() {
+    return "static/searchworker.js";
+  }
+
+  // Where the server makes the page that `archer export` writes.
+  exportAddress(head, group) {
+    return `api/runs/${head.run}/steps/${head.step}/groups/${group}/page`;
   }
 
   async library() {
@@ -131,6 +141,16 @@ class EmbeddedSource {
     return JSON.parse(new TextDecoder().decode(await this.read(name)));
   }
 
+  // A page from a disk has no address that a worker could be loaded from but the data it carries itself.
+  async searchWorker() {
+    const script = new Blob([await this.read("searchworker")], { type: "text/javascript" });
+    return URL.createObjectURL(script);
+  }
+
+  exportAddress() {
+    return null;
+  }
+
   library() {
     return this.json("library");
   }
@@ -166,5 +186,7 @@ class EmbeddedSource {
 }
 
 export function openSource() {
-  return document.getElementById("data-head") ? new EmbeddedSource() : new ServerSource();
+  const source = document.getElementById("data-head") ? new EmbeddedSource() : new ServerSource();
+  source.regexes = new RegexRunner(() => source.searchWorker());
+  return source;
 }

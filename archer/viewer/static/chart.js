@@ -17,6 +17,16 @@ function extent(columns) {
   return low === high ? [low - 0.5, high + 0.5] : [low, high];
 }
 
+// Round numbers over a range, some four of them; the first and the last enclose it.
+function roundTicks([low, high]) {
+  const rough = (high - low) / 4;
+  const unit = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 2.5, 5, 10].map((factor) => factor * unit).find((size) => size >= rough * (1 - 1e-9));
+  const first = Math.floor(low / step + 1e-9);
+  const last = Math.ceil(high / step - 1e-9);
+  return Array.from({ length: last - first + 1 }, (_, index) => (first + index) * step);
+}
+
 // One series of one or more runs over steps. `events`: {pick(step), hover(step | null)}
 export class StepChart {
   constructor(title, height, events) {
@@ -40,8 +50,10 @@ export class StepChart {
     Object.assign(this, { lines, current, marks, format });
     this.domain = extent(lines.map((line) => line.steps));
     const [low, high] = extent(lines.map((line) => line.values));
+    this.canvas.setAttribute("aria-label", `${this.title}, ${lines[0].steps.length} steps, from ${format(low)} to ${format(high)}`);
     this.range = low > 0 && low < 0.5 * high ? [0, high] : [low, high];
-    this.canvas.setAttribute("aria-label", `${this.title}, ${lines[0].steps.length} steps, from ${format(this.range[0])} to ${format(this.range[1])}`);
+    this.ticks = this.height > 90 ? roundTicks(this.range) : [];
+    if (this.ticks.length) this.range = [this.ticks[0], this.ticks[this.ticks.length - 1]];
     this.hovered = null;
     this.paint();
   }
@@ -74,13 +86,16 @@ export class StepChart {
     const { height } = this;
     const context = sizeCanvas(this.canvas, width, height);
     context.clearRect(0, 0, width, height);
-    this.inset = height > 90 ? 44 : 4;
+    const { ticks } = this;
+    context.font = `11px ${cssColour("--sans")}`;
+    this.inset = Math.max(4, ...ticks.map((value) => Math.ceil(context.measureText(this.format(value)).width) + 10));
     const x = (step) => this.inset + ((step - this.domain[0]) / (this.domain[1] - this.domain[0])) * (width - this.inset - 4);
-    const y = (value) => height - 5 - ((value - this.range[0]) / (this.range[1] - this.range[0])) * (height - 12);
-    context.strokeStyle = cssColour("--line");
-    context.lineWidth = 1;
-    context.strokeRect(0.5, height - 0.5, width - 1, 0);
-    if (height > 90) this.grid(context, y, width);
+    const y = (value) => height - 7 - ((value - this.range[0]) / (this.range[1] - this.range[0])) * (height - 14);
+    if (ticks.length) this.grid(context, ticks, y, width);
+    else {
+      context.fillStyle = cssColour("--line");
+      context.fillRect(0, height - 1, width, 1);
+    }
     for (const line of [...this.lines].reverse()) this.trace(context, line, x, y);
     context.fillStyle = cssColour("--rejected");
     for (const step of this.marks) context.fillRect(x(step) - 1.5, height - 7, 3, 7);
@@ -92,19 +107,18 @@ export class StepChart {
     this.readout.textContent = place >= 0 ? `${this.format(values[place])} · step ${steps[place]}` : "";
   }
 
-  grid(context, y, width) {
-    const [low, high] = this.range;
-    context.font = `11px ${cssColour("--sans")}`;
-    context.textBaseline = "bottom";
-    for (const value of [low, (low + high) / 2, high]) {
-      context.globalAlpha = 0.7;
+  // Numbers stand in a column of their own, right-aligned, a hairline from each through the plot.
+  grid(context, ticks, y, width) {
+    context.textBaseline = "middle";
+    context.textAlign = "right";
+    for (const value of ticks) {
+      const at = Math.round(y(value));
       context.fillStyle = cssColour("--line");
-      context.fillRect(0, Math.round(y(value)), width, 1);
-      context.globalAlpha = 1;
+      context.fillRect(this.inset, at, width - this.inset, 1);
       context.fillStyle = cssColour("--muted");
-      context.textBaseline = value === high ? "top" : "bottom";
-      context.fillText(this.format(value), 0, y(value) + (value === high ? 3 : -1));
+      context.fillText(this.format(value), this.inset - 8, at + 0.5);
     }
+    context.textAlign = "left";
   }
 
   trace(context, line, x, y) {
@@ -180,7 +194,7 @@ export class PositionChart {
     context.clearRect(0, 0, width, height);
     const { response, values, scale } = this;
     const span = Math.max(response.span, 1);
-    if (this.visible) {
+    if (this.visible && (this.visible[0] > 0 || this.visible[1] < span - 1)) {
       context.fillStyle = cssColour("--window");
       context.fillRect((this.visible[0] / span) * width, 0, Math.max((((this.visible[1] + 1) - this.visible[0]) / span) * width, 2), height);
     }

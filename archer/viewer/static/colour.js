@@ -22,8 +22,11 @@ function mix(stops, share) {
   return stops[low].map((value, index) => Math.round(value + (stops[low + 1][index] - value) * weight));
 }
 
-// Where dark and light ink have the same contrast, as WCAG computes it.
-const INK_LIMIT = 0.185;
+// Text on a colour is soft black or soft white where that can be read well, pure black or white between.
+const INKS = { dark: ["#17181c", "#000000"], light: ["#f4f2ec", "#ffffff"] };
+const SOFT_LUMINANCE = { dark: luminance([23, 24, 28]), light: luminance([244, 242, 236]) };
+const READABLE = 4.6;
+const EVEN = Math.sqrt(1.05 * 0.05) - 0.05; // where black and white have the same contrast, as WCAG computes it
 
 function luminance(colour) {
   const [red, green, blue] = colour.map((value) => {
@@ -33,7 +36,17 @@ function luminance(colour) {
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 }
 
-// Maps a value to one of STEPS + 1 colours; `lightInk[i]` says whether text on colour i is light.
+export function contrast(a, b) {
+  return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+}
+
+function inkOn(colour) {
+  const back = luminance(colour);
+  const side = back < EVEN ? "light" : "dark";
+  return INKS[side][contrast(back, SOFT_LUMINANCE[side]) >= READABLE ? 0 : 1];
+}
+
+// Maps a value to one of STEPS + 1 colours; `ink[i]` is the colour of text on colour i.
 export class Scale {
   constructor(ramp, bound, gamma, dark) {
     this.ramp = ramp;
@@ -43,7 +56,7 @@ export class Scale {
     this.rgb = [];
     this.css = [];
     this.pixels = new Uint32Array(STEPS + 1);
-    this.lightInk = new Uint8Array(STEPS + 1);
+    this.ink = [];
     for (let index = 0; index <= STEPS; index += 1) {
       let share = index / STEPS;
       if (ramp === "diverging") {
@@ -56,7 +69,7 @@ export class Scale {
       this.rgb.push(colour);
       this.css.push(`rgb(${colour.join(",")})`);
       this.pixels[index] = pixel(colour);
-      this.lightInk[index] = luminance(colour) < INK_LIMIT ? 1 : 0;
+      this.ink.push(inkOn(colour));
     }
   }
 
@@ -74,8 +87,8 @@ export function pixel([red, green, blue], alpha = 255) {
 // What is no value has colours of its own: not computed (hatched) and outside the loss mask (flat grey).
 export function specialColours(dark) {
   return dark
-    ? { missing: [58, 60, 66], missingLine: [98, 100, 106], masked: [44, 46, 52], paper: [22, 24, 29] }
-    : { missing: [236, 234, 228], missingLine: [190, 187, 178], masked: [222, 220, 214], paper: [251, 250, 246] };
+    ? { missing: [40, 42, 48], missingLine: [76, 78, 84], masked: [44, 46, 52], paper: [22, 24, 29] }
+    : { missing: [243, 241, 235], missingLine: [205, 202, 193], masked: [222, 220, 214], paper: [251, 250, 246] };
 }
 
 // 99th percentile of |x| over some arrays, 1 where there is nothing but zeros.

@@ -1,25 +1,17 @@
-// Two steps, or two runs, beside each other: figures with their difference, strips and text on one colour scale.
+// Two steps, or two runs, beside each other: figures, the prompts in common, strips and text on one colour scale.
 
+import { alignedGroups, partner, sharedPrompts } from "./align.js";
 import { button, choose, fill, h } from "./dom.js";
-import { count, number, percent } from "./format.js";
-import { DataTable } from "./table.js";
-import { Legend } from "./legend.js";
 import { ComparePane } from "./comparepane.js";
-import { distinct, gather } from "./tokens.js";
-import { isDark, Scale } from "./colour.js";
-import { tokenCell } from "./tokenpanel.js";
-
-const FIGURES = [
-  ["rows", "responses", count],
-  ["tokens", "tokens", count],
-  ["mean_reward", "mean reward", number],
-  ["accepted_share", "accepted", percent],
-  ["mean_response_length", "mean length", number],
-  ["mean_entropy", "mean entropy", number],
-  ["mean_log_prob", "mean log-prob", number],
-  ["mean_abs_influence", "mean |influence|", number],
-];
-const NO_FILTER = { metric: "", lo: null, hi: null, search: null };
+import { countMatches, filterOf } from "./tokens.js";
+import { DataTable } from "./table.js";
+import { distinctRows, figuresTable, promptRows } from "./comparetables.js";
+import { isDark } from "./colour.js";
+import { Legend } from "./legend.js";
+import { plural } from "./format.js";
+import { prepare } from "./search.js";
+import { sharedScale } from "./scales.js";
+import { Toolbar } from "./toolbar.js";
 
 // "run:step" or "run:step/group/response"
 export function parseOther(text) {
@@ -36,31 +28,47 @@ function formatOther({ run, step, group, response }) {
 export class CompareView {
   constructor(store, source, tooltip) {
     Object.assign(this, { store, source });
+    this.toolbar = new Toolbar(store, { colours: ["gamma"] });
     this.legend = new Legend();
     this.chooser = h("span");
     this.figures = h("div");
-    this.panes = [
-      new ComparePane("A", tooltip, (change) => store.go(change)),
-      new ComparePane("B", tooltip, (change) => this.goOther(change)),
-    ];
+    this.common = h("p", { class: "lead common" });
+    this.panes = ["A", "B"].map((name, side) => new ComparePane(name, tooltip, (change) => this.go(side, change)));
+    this.prompts = new DataTable("Prompts in both", [], { page: 8, pick: (row) => this.goPair(row) });
     this.table = new DataTable("Distinct tokens on both sides", [], { page: 30, sort: { key: "size", descending: true } });
     this.node = h(
       "section",
       { class: "view compareview" },
-      h("div", { class: "worktitle" }, h("h1", {}, "Compare"), button("Swap sides", () => this.swap(), { class: "quiet" })),
+      h("div", { class: "worktitle" }, h("h1", {}, "Compare"), this.common, button("Swap sides", () => this.swap(), { class: "quiet" })),
       this.figures,
-      h("div", { class: "stickyhead comparehead" }, this.chooser, this.legend.node),
+      this.prompts.node,
+      h("div", { class: "stickyhead" }, this.toolbar.node, h("div", { class: "comparehead" }, this.chooser, this.legend.node)),
       h("div", { class: "two" }, this.panes.map((pane) => pane.node)),
       h("div", { class: "sectionhead" }, h("h2", {}, "Distinct tokens of the two groups"), this.table.csvButton(() => "archer-compare.csv")),
       this.table.node,
     );
   }
 
-  goOther(change) {
-    const before = parseOther(this.store.state.vs);
-    const next = { ...before, ...change };
-    if ("step" in change || "run" in change) Object.assign(next, { group: null, response: null });
-    this.store.go({ vs: formatOther(next) });
+  // A choice on one side. Another group brings the group with the same prompt to the other side.
+  go(side, change) {
+    const { state } = this.store;
+    const places = [{ run: state.run, step: state.step, group: state.group, response: state.response }, parseOther(state.vs)];
+    places[side] = { ...places[side], ...change };
+    if ("step" in change || "run" in change) {
+      const { steps } = this.timelines[places[side].run];
+      const { step } = places[side];
+      Object.assign(places[side], { step: steps.includes(step) ? step : (steps.findLast((each) => each < step) ?? steps[0] ?? step), group: null, response: null });
+    }
+    if (change.response === null) {
+      const match = partner(this.sides[side].head, change.group, this.sides[1 - side].head);
+      if (match !== null) Object.assign(places[1 - side], { group: match, response: null });
+    }
+    this.store.go({ ...places[0], token: null, vs: formatOther(places[1]) });
+  }
+
+  goPair({ a, b }) {
+    const other = parseOther(this.store.state.vs);
+    this.store.go({ group: a, response: null, token: null, vs: formatOther({ ...other, group: b, response: null }) });
   }
 
   swap() {
@@ -74,53 +82,45 @@ export class CompareView {
     const other = parseOther(state.vs);
     if (!other || !library.runs[other.run]) throw new Error("The address names a comparison that is not there; press c to choose one.");
     const otherHead = await this.source.head(other.run, other.step);
-    const shared = head.metrics.filter((metric) => otherHead.metric(metric.name));
-    const metric = (shared.find(({ name }) => name === state.metric) ?? shared.find(({ name }) => name === state.right) ?? shared[0]).name;
-    const sides = [
-      { head, place: state, run: state.run },
-      { head: otherHead, place: other, run: other.run },
-    ];
-    for (const side of sides) {
-      side.group = side.head.groups.some(({ group }) => group === side.place.group) ? side.place.group : side.head.groups[0].group;
-      side.responses = await this.source.group(side.head, side.group, null, true);
-    }
+    const heads = [head, otherHead];
+    const groups = alignedGroups(head, state.group, otherHead, other.group);
+    const sides = [{ place: state, run: state.run }, { place: other, run: other.run }].map((side, index) => ({ ...side, head: heads[index], group: groups[index] }));
+    await Promise.all(sides.map(async (side) => (side.responses = await this.source.group(side.head, side.group, null, true))));
+    const filter = filterOf(state, head);
+    await prepare(filter.search, sides.flatMap(({ responses }) => responses), this.source.regexes);
     if (!current()) return;
-    const bound = Math.max(...sides.map((side) => side.head.metric(metric).bound));
-    const scale = new Scale(head.metric(metric).ramp, bound, state.gamma, isDark());
-    choose(this.chooser, "Metric", shared.map(({ name, label }) => [name, label]), metric, (value) => this.store.go({ metric: value }), { class: "metric", id: "compare-metric" });
+    Object.assign(this, { sides, timelines });
+    const offered = head.metrics.filter((metric) => otherHead.metric(metric.name));
+    const metric = (offered.find(({ name }) => name === state.metric) ?? offered.find(({ name }) => name === state.right) ?? offered[0]).name;
+    const bound = Math.max(...heads.map((each) => each.metric(metric).bound));
+    const scale = sharedScale(head.metric(metric).ramp, bound, state.gamma);
+    choose(this.chooser, "Metric", offered.map(({ name, label }) => [name, label]), metric, (value) => this.store.go({ metric: value }), { class: "metric", id: "compare-metric" });
     this.legend.show(metric, scale, isDark());
-    this.showFigures(head, otherHead, library);
-    sides.forEach((side, index) => this.panes[index].show({ ...side, metric, scale, library, timelines }));
-    this.showDistinct(sides, metric);
-  }
-
-  showFigures(head, other, library) {
-    const name = (side) => `${library.runs.length > 1 ? `${library.runs[side.run].name} · ` : ""}step ${side.step}`;
-    const lines = FIGURES.filter(([key]) => head.manifest[key] !== null && other.manifest[key] !== null).map(([key, label, format]) => {
-      const a = head.manifest[key];
-      const b = other.manifest[key];
-      return h("tr", {}, h("th", { scope: "row", class: "text" }, label), h("td", { class: "num" }, format(a)), h("td", { class: "num" }, format(b)), h("td", { class: "num delta" }, `${b > a ? "+" : ""}${format === percent ? `${number(100 * (b - a))} points` : format(b - a)}`));
-    });
-    fill(
-      this.figures,
-      h("div", { class: "tablescroll" }, h("table", { class: "figures" }, h("caption", { class: "unseen" }, "Figures of both sides"), h("thead", {}, h("tr", {}, h("th", {}), h("th", { class: "num", scope: "col" }, `A · ${name(head)}`), h("th", { class: "num", scope: "col" }, `B · ${name(other)}`), h("th", { class: "num", scope: "col" }, "B − A"))), h("tbody", {}, lines))),
-    );
-  }
-
-  showDistinct(sides, metric) {
-    const [a, b] = sides.map((side) => new Map(distinct(side.responses, gather(side.responses, NO_FILTER, metric, true)).map((entry) => [entry.text, entry])));
-    const rows = Array.from(new Set([...a.keys(), ...b.keys()]), (text) => ({ text, a: a.get(text) ?? null, b: b.get(text) ?? null }));
-    const difference = (row) => (row.a && row.b ? row.b.mean - row.a.mean : null);
-    const figure = (key, label, get, format = (value) => number(value, 4)) => ({ key, label, value: get, cell: (row) => format(get(row)) });
-    this.table.setColumns([
-      { key: "token", label: "Token", text: true, value: (row) => row.text, cell: (row) => tokenCell(row.text) },
-      figure("count_a", "Count A", (row) => row.a?.count ?? 0, count),
-      figure("count_b", "Count B", (row) => row.b?.count ?? 0, count),
-      figure("mean_a", `Mean ${metric} A`, (row) => row.a?.mean ?? null),
-      figure("mean_b", `Mean ${metric} B`, (row) => row.b?.mean ?? null),
-      figure("difference", "B − A", difference),
-      figure("size", "|B − A|", (row) => (difference(row) === null ? null : Math.abs(difference(row)))),
-    ]);
+    this.toolbar.show(context);
+    this.toolbar.showMatches(filter.search, countMatches(sides.flatMap(({ responses }) => responses), filter.search), null);
+    this.showHeads(heads, library);
+    sides.forEach((side, index) => this.panes[index].show({ ...side, metric, scale, filter, library, timelines, shared: this.shared.map(({ a, b }) => [a, b][index]) }));
+    const { columns, rows } = distinctRows(sides, metric, filter);
+    this.table.setColumns(columns);
     this.table.show(rows);
+  }
+
+  // What depends on the two steps alone is not made again for another group or colour.
+  showHeads(heads, library) {
+    if (this.shownHeads?.every((head, index) => head === heads[index])) return;
+    this.shownHeads = heads;
+    this.shared = sharedPrompts(...heads);
+    const name = (head) => `${library.runs.length > 1 ? `${library.runs[head.run].name} · ` : ""}step ${head.step}`;
+    fill(this.figures, figuresTable(heads, heads.map((head, side) => `${"AB"[side]} · ${name(head)}`)));
+    const total = heads[0].groups.length;
+    this.common.textContent = heads.some((head) => head.groups.every(({ prompt_key: key }) => key === null))
+      ? "These traces hold no prompts to line groups up by."
+      : this.shared.length
+        ? `${this.shared.length} of ${plural(total, "prompt")} of A ${this.shared.length === 1 ? "is" : "are"} also in B; groups are lined up by prompt.`
+        : "No prompt of A is also in B: the groups beside each other answer different prompts.";
+    const { columns, rows } = promptRows(heads, this.shared);
+    this.prompts.node.hidden = !rows.length;
+    this.prompts.setColumns(columns);
+    this.prompts.show(rows);
   }
 }

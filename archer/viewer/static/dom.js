@@ -57,6 +57,17 @@ export function segmented(label, options, value, onchange) {
   );
 }
 
+// The same in a slot that keeps its buttons, and with them the focus, while the options stay the same.
+export function chooseSegment(slot, label, options, value, onchange) {
+  const key = JSON.stringify([label, options]);
+  if (slot.optionsKey !== key) {
+    slot.optionsKey = key;
+    fill(slot, segmented(label, options, value, (chosen) => slot.pick(chosen)));
+  }
+  slot.pick = onchange;
+  for (const node of slot.querySelectorAll("button")) node.setAttribute("aria-pressed", node.dataset.key === value ? "true" : "false");
+}
+
 // A canvas whose drawing units are CSS pixels.
 export function sizeCanvas(canvas, width, height) {
   const ratio = Math.min(window.devicePixelRatio || 1, 2);

@@ -27,6 +27,12 @@ export function number(value, digits = 3) {
   return text.replace("-", "−");
 }
 
+// What a person typed or copied from the page, where a minus is a minus sign; null when it is no number.
+export function readNumber(text) {
+  const value = Number(text.trim().replace("−", "-").replace("e−", "e-").replaceAll(",", ""));
+  return text.trim() !== "" && Number.isFinite(value) ? value : null;
+}
+
 export function count(value) {
   return value === null || value === undefined ? "–" : value.toLocaleString("en-US");
 }

@@ -28,7 +28,7 @@ export class GroupStrips {
     new ResizeObserver(() => this.resized()).observe(this.node);
   }
 
-  // `view`: {head, responses (in display order), metrics, scales, keeps, current, token}
+  // `view`: {head, responses (in display order), metrics, scales, grain, keeps, current, token}
   show(view) {
     const same = this.view && this.view.responses === view.responses && this.view.head === view.head;
     this.view = view;
@@ -64,14 +64,15 @@ export class GroupStrips {
 
   // Nothing is drawn again that would look the same.
   paint() {
-    const { metrics, scales, keeps, head } = this.view;
+    const { metrics, scales, grain, keeps, head } = this.view;
+    const widths = this.panes.map((pane) => pane.node.clientWidth); // read all, then draw: one layout, not several
     this.panes.forEach((pane, index) => {
-      const width = pane.node.clientWidth;
+      const width = widths[index];
       if (!width) return;
-      const key = [metrics[index], Math.floor(width), this.height].join("/");
+      const key = [metrics[index], grain, Math.floor(width), this.height].join("/");
       const pooled = pane.key === key && pane.responses === this.responses && pane.keeps === keeps;
       if (!pooled) {
-        pane.strip.show(this.responses, metrics[index], keeps, width, this.height);
+        pane.strip.show(this.responses, metrics[index], grain, keeps, width, this.height);
         Object.assign(pane, { key, responses: this.responses, keeps });
       }
       if (!pooled || pane.painted !== scales[index].key) pane.strip.paint(scales[index], isDark());

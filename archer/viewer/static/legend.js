@@ -20,6 +20,8 @@ export class Legend {
   }
 
   show(label, scale, dark) {
+    if (this.shown === scale && this.label === label) return; // a scale is shared while it stays the same
+    Object.assign(this, { shown: scale, label });
     const width = 168;
     const context = sizeCanvas(this.ramp, width, 10);
     for (let x = 0; x < width; x += 1) {

@@ -24,7 +24,7 @@ class App {
     this.panel = panel;
     this.views = {
       run: new RunView(this.store),
-      step: new StepView(this.store, panel),
+      step: new StepView(this.store, this.source, panel),
       work: new WorkView(this.store, this.source, this.tooltip, panel),
       compare: new CompareView(this.store, this.source, this.tooltip),
     };
@@ -126,7 +126,7 @@ class App {
     this.tooltip.hide();
     fill(
       this.main,
-      h("section", { class: "view failure", role: "alert" }, h("h1", {}, damaged ? `Step ${state.step} cannot be read` : "Nothing to show here"), h("p", { class: "notice damaged" }, error.message), h("p", {}, advice)),
+      h("section", { class: "view failure", role: "alert" }, h("h1", {}, damaged ? `Step ${state.step} cannot be read` : "Nothing to show here"), h("p", { class: "notice damaged" }, error.message), h("p", {}, withCode(advice))),
     );
   }
 
@@ -237,6 +237,11 @@ class App {
       End: arrow,
     });
   }
+}
+
+// What stands between backticks is something to type.
+function withCode(text) {
+  return text.split("`").map((part, index) => (index % 2 ? h("code", {}, part) : part));
 }
 
 new App(document.getElementById("app")).start();

@@ -58,7 +58,7 @@ export function paintLines(context, view, width, height, scrollTop) {
         context.fillStyle = scale.css[index];
         context.fillRect(x, y + TOP, Math.max(box - 0.5, 1), BOX);
         context.globalAlpha = 1;
-        if (!faded) ink = scale.lightInk[index] ? inks.light : inks.dark;
+        if (!faded) ink = scale.ink[index];
       }
       if (faded) ink = inks.faded;
       if (hits && hits[token]) {
@@ -79,6 +79,7 @@ export function paintLines(context, view, width, height, scrollTop) {
     }
   }
   outline(context, view, view.hover, scrollTop, page, 1);
+  outline(context, view, view.selected, scrollTop, css(special.paper), 4);
   outline(context, view, view.selected, scrollTop, inks.accent, 2);
 }
 

@@ -5,14 +5,15 @@ import { count, number } from "./format.js";
 import { Heatmap } from "./heatmap.js";
 import { PositionChart } from "./chart.js";
 import { isDark } from "./colour.js";
-import { matchTokens } from "./search.js";
-import { filterOf, passing } from "./tokens.js";
+import { matchTokens, prepare, queryOf, unsearched } from "./search.js";
+import { shades } from "./grain.js";
+import { passing } from "./tokens.js";
 import { tokenFacts, tokenName } from "./tooltip.js";
 import { verdictMark } from "./stepview.js";
 
 export class ResponseView {
-  constructor(store, tooltip) {
-    Object.assign(this, { store, tooltip });
+  constructor(store, source, tooltip) {
+    Object.assign(this, { store, source, tooltip });
     this.facts = h("h2", { class: "responsetitle" });
     this.inspector = h("aside", { class: "inspector", "aria-label": "The chosen token" });
     this.charts = [0, 1].map(() => new PositionChart((token) => store.go({ token })));
@@ -45,7 +46,7 @@ export class ResponseView {
     this.heatmap.show({
       response,
       dark: isDark(),
-      panes: metrics.map((metric, index) => ({ values: response.values[metric], scale: scales[index], keep, hits: found?.flags ?? null })),
+      panes: metrics.map((metric, index) => ({ values: shades(response, metric, state.grain), scale: scales[index], keep, hits: found?.flags ?? null })),
     });
     const token = state.token === null ? null : Math.min(Math.max(state.token, 0), response.span - 1);
     const reveal = moved || token !== this.token;
@@ -54,7 +55,7 @@ export class ResponseView {
     this.charts.forEach((chart, index) => {
       chart.visible = this.heatmap.visibleTokens();
       chart.selected = token;
-      chart.show(response, response.values[metrics[index]], scales[index], metrics[index]);
+      chart.show(response, shades(response, metrics[index], state.grain), scales[index], metrics[index]);
     });
     this.showInspector();
     const place = token === null ? -1 : this.matches.indexOf(token);
@@ -118,8 +119,13 @@ export class ResponseView {
   // To the next or previous match of what is in the search field now, which may not be on the screen yet.
   jump(direction) {
     const { state } = this.store;
-    const { search } = filterOf(state);
+    const current = () => queryOf(this.store.state.q, this.store.state.regex, this.store.state.case);
+    const search = current();
     if (!this.view || this.view.response.row !== state.response || !search || search.error) return;
+    if (unsearched(search, [this.view.response]).length) {
+      prepare(search, [this.view.response], this.source.regexes).then(() => search === current() && this.jump(direction));
+      return;
+    }
     const { starts } = matchTokens(this.view.response, search);
     if (!starts.length) return;
     const from = state.token ?? -1;

@@ -73,7 +73,7 @@ export class RunView {
     this.body.hidden = nothing;
     this.empty.textContent = library.follow
       ? "No step has been written yet. The first one appears here by itself."
-      : "No step has been written yet. Start the viewer with --follow to see steps as they come, or reload this page later.";
+      : "No step has been written yet. Press Follow above, or start the viewer with --follow, to see steps as they come.";
     this.showMeta(run, timeline);
     if (nothing) return;
     const colours = runColours();

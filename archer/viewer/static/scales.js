@@ -2,7 +2,17 @@
 
 import { boundOf, isDark, Scale } from "./colour.js";
 
+const KEPT = 16;
 const bounds = new WeakMap();
+const scales = new Map();
+
+// The same scale is the same object, so that it is computed once and who holds it can tell that nothing changed.
+export function sharedScale(ramp, bound, gamma) {
+  const key = [ramp, bound, gamma, isDark()].join("/");
+  if (!scales.has(key)) scales.set(key, new Scale(ramp, bound, gamma, isDark()));
+  if (scales.size > KEPT) scales.delete(scales.keys().next().value);
+  return scales.get(key);
+}
 
 function cachedBound(responses, metric) {
   let known = bounds.get(responses);
@@ -20,9 +30,9 @@ function responseBound(response, metric) {
 
 export function scaleFor(state, head, metric, group, response) {
   const described = head.metric(metric);
-  if (!described) return new Scale("sequential", 1, state.gamma, isDark());
+  if (!described) return sharedScale("sequential", 1, state.gamma);
   let { bound } = described;
   if (state.scale === "group" && group) bound = cachedBound(group, metric);
   if (state.scale === "response" && response) bound = responseBound(response, metric);
-  return new Scale(described.ramp, bound, state.gamma, isDark());
+  return sharedScale(described.ramp, bound, state.gamma);
 }

@@ -1,12 +1,15 @@
 // One state, one address: #step/group/response/token?further=settings. Whoever gets the address sees the same.
 
 const PLACE = ["step", "group", "response", "token"];
+// Whatever an address says, these stay within what the page can show.
+const LIMITS = { gamma: [0.33, 3.03], k: [1, 2000], run: [0, 9999] };
 const DEFAULTS = {
   run: 0,
   left: "entropy",
   right: "influence",
   pane: "both",
   scale: "step",
+  grain: "token",
   gamma: 1,
   q: "",
   regex: 0,
@@ -21,6 +24,7 @@ const DEFAULTS = {
   k: 20,
   rows: "row",
   verdict: "all",
+  find: "",
   vs: "",
 };
 
@@ -38,7 +42,8 @@ export function parse(hash) {
     if (!(name in DEFAULTS)) continue;
     if (typeof DEFAULTS[name] === "number") {
       const parsed = Number(value);
-      if (Number.isFinite(parsed)) state[name] = parsed;
+      const [low, high] = LIMITS[name] ?? [0, 1];
+      if (Number.isFinite(parsed)) state[name] = Math.min(Math.max(parsed, low), high);
     } else {
       state[name] = value.slice(0, 2000);
     }

@@ -1,9 +1,11 @@
 // Level two, upper half: one step with its groups, all its responses, and what the manifest says of it.
 
-import { button, fill, h, segmented, select } from "./dom.js";
+import { button, choose, chooseSegment, fill, h } from "./dom.js";
 import { bytes, count, moment, number, percent, plural, visible } from "./format.js";
 import { DataTable } from "./table.js";
+import { Toolbar } from "./toolbar.js";
 import { statsTable } from "./stats.js";
+import { stripTokens } from "./tokens.js";
 
 const GROUP_ORDERS = [
   ["group", "group number"],
@@ -11,6 +13,11 @@ const GROUP_ORDERS = [
   ["reward", "mean reward"],
   ["length", "mean length"],
 ];
+
+// Groups that are fetched before anybody asks: the first ones on the page, and the one under the pointer.
+const AHEAD_GROUPS = 4;
+const AHEAD_TOKENS = 300000;
+const VERDICTS = [["all", "all"], ["accepted", "accepted"], ["rejected", "rejected"]];
 
 // The end of a prompt, where the question usually stands, on one line.
 export function promptTail(prompt, length) {
@@ -24,9 +31,8 @@ export function verdictMark(verdict) {
 }
 
 export class StepView {
-  constructor(store, tokenPanel) {
-    this.store = store;
-    this.tokenPanel = tokenPanel;
+  constructor(store, source, tokenPanel) {
+    Object.assign(this, { store, source, tokenPanel });
     this.order = "group";
     this.title = h("h1");
     this.facts = h("p", { class: "lead" });
@@ -34,12 +40,15 @@ export class StepView {
     this.groups = h("div", { class: "groups" });
     this.orderBox = h("div");
     this.verdicts = h("div");
+    this.find = h("input", { type: "search", id: "find", spellcheck: "false", autocomplete: "off", placeholder: "uid, prompt or number", "aria-label": "Find responses by uid, prompt or number", oninput: (event) => store.go({ find: event.target.value }) });
+    this.find.addEventListener("keydown", (event) => event.key === "Enter" && this.openOnly());
+    this.toolbar = new Toolbar(store);
     this.stats = h("div");
     this.manifest = h("div");
     this.table = new DataTable("Responses of the step", [], {
       pick: (row) => store.go({ group: row.group, response: row.row, token: null }),
-      page: 50,
-      empty: "No response of this step has that verdict.",
+      page: 24,
+      empty: "No response of this step is like that. Clear the field or choose another verdict.",
     });
     this.panelSlot = h("div");
     this.node = h(
@@ -52,8 +61,9 @@ export class StepView {
       this.groups,
       h("div", { class: "sectionhead" }, h("h2", {}, "Summary statistics")),
       this.stats,
-      h("div", { class: "sectionhead" }, h("h2", {}, "Responses"), this.verdicts, this.table.csvButton(() => `archer-step-${this.head.step}-responses.csv`)),
+      h("div", { class: "sectionhead" }, h("h2", {}, "Responses"), this.verdicts, this.find, this.table.csvButton(() => `archer-step-${this.head.step}-responses.csv`)),
       this.table.node,
+      h("div", { class: "steptools" }, this.toolbar.node),
       this.panelSlot,
       this.manifest,
     );
@@ -61,8 +71,19 @@ export class StepView {
 
   show(context) {
     const { head, state } = context;
-    this.head = head;
-    this.context = context;
+    const same = this.head === head;
+    Object.assign(this, { head, context });
+    if (!same) this.showHead();
+    if (!same) this.fetchAhead();
+    this.showResponses(state);
+    if (this.tokenPanel.node.parentNode !== this.panelSlot) this.panelSlot.append(this.tokenPanel.node);
+    this.toolbar.show(context);
+    if (!state.q) this.toolbar.showMatches(null, 0, null);
+    this.tokenPanel.show({ ...context, scopes: ["step"], found: (search, matches) => this.toolbar.showMatches(search, matches, null) });
+  }
+
+  showHead() {
+    const { head } = this;
     this.title.textContent = `Step ${head.step}`;
     const { manifest } = head;
     const facts = [plural(head.size, "response"), plural(head.groups.length, "group"), `${count(manifest.tokens)} tokens`];
@@ -72,18 +93,32 @@ export class StepView {
     fill(this.notes, head.notes.map((note) => h("p", { class: "notice" }, note)));
     this.showGroups();
     fill(this.stats, statsTable(head.metrics.map((metric) => [metric.label, metric.spread])));
-    this.showResponses(state);
     this.showManifest();
-    if (this.tokenPanel.node.parentNode !== this.panelSlot) this.panelSlot.append(this.tokenPanel.node);
-    this.tokenPanel.show({ ...context, scopes: ["step"] });
+  }
+
+  fetchAhead() {
+    clearTimeout(this.ahead);
+    this.ahead = setTimeout(() => {
+      let tokens = 0;
+      for (const card of Array.from(this.groups.children).slice(0, AHEAD_GROUPS)) {
+        const group = Number(card.dataset.group);
+        for (const row of this.head.rowsOf(group)) tokens += this.head.fact(row, "span");
+        if (tokens > AHEAD_TOKENS) break;
+        this.fetch(group);
+      }
+    }, 150);
+  }
+
+  fetch(group) {
+    stripTokens(this.source, this.head, group, this.store.state).catch(() => {}); // who opens the group is told why
   }
 
   showGroups() {
     const { head } = this;
-    fill(this.orderBox, select("Order of the groups", GROUP_ORDERS, this.order, (order) => {
+    choose(this.orderBox, "Order of the groups", GROUP_ORDERS, this.order, (order) => {
       this.order = order;
       this.showGroups();
-    }));
+    });
     const cards = head.groups.map(({ group, prompt }) => {
       const rows = head.rowsOf(group);
       const mean = (get) => {
@@ -118,14 +153,17 @@ export class StepView {
         h("span", { class: "cardfacts" }, facts.join(" · ")),
       ],
       () => this.store.go({ group, response: null, token: null }),
-      { class: "groupcard", "data-group": group },
+      { class: "groupcard", "data-group": group, onpointerenter: () => this.fetch(group), onfocus: () => this.fetch(group) },
     );
   }
 
   showResponses(state) {
     const { head } = this;
-    fill(this.verdicts, head.rows.accepted && segmented("Verdict", [["all", "all"], ["accepted", "accepted"], ["rejected", "rejected"]], state.verdict, (verdict) => this.store.go({ verdict })));
-    const rows = head.numbers.filter((row) => state.verdict === "all" || head.verdict(row) === state.verdict);
+    this.verdicts.hidden = !head.rows.accepted;
+    chooseSegment(this.verdicts, "Verdict", VERDICTS, state.verdict, (verdict) => this.store.go({ verdict }));
+    if (this.find.value !== state.find) this.find.value = state.find;
+    const prompts = new Map(head.groups.map(({ group, prompt }) => [group, prompt]));
+    const rows = head.numbers.filter((row) => (state.verdict === "all" || head.verdict(row) === state.verdict) && isLike(head, row, prompts, state.find));
     const fact = (key, label, format, name = key) =>
       head.rows[name] ? [{ key, label, value: (entry) => head.fact(entry.row, name), cell: (entry) => format(head.fact(entry.row, name)) }] : [];
     this.table.setColumns([
@@ -145,6 +183,12 @@ export class StepView {
     this.table.show(rows.map((row) => ({ row, group: head.fact(row, "group") })));
   }
 
+  // Enter in the field goes to the response when only one is left.
+  openOnly() {
+    const { rows } = this.table;
+    if (rows.length === 1) this.store.go({ group: rows[0].group, response: rows[0].row, token: null });
+  }
+
   showManifest() {
     const formats = { bytes, time: moment, accepted_share: percent };
     const entries = Object.entries(this.head.manifest).filter(([, value]) => value !== null);
@@ -158,4 +202,13 @@ export class StepView {
       ),
     );
   }
+}
+
+// Whether a response is the one somebody looks for: by its number, its uid or words of its prompt.
+function isLike(head, row, prompts, text) {
+  const wanted = text.trim().toLowerCase();
+  if (!wanted) return true;
+  if (wanted === String(row) || wanted === String(head.fact(row, "sample_index"))) return true;
+  const facts = [head.fact(row, "uid"), prompts.get(head.fact(row, "group"))];
+  return facts.some((fact) => fact !== null && fact !== undefined && fact.toLowerCase().includes(wanted));
 }

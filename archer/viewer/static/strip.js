@@ -2,6 +2,7 @@
 
 import { cssColour, sizeCanvas } from "./dom.js";
 import { pixel, specialColours } from "./colour.js";
+import { shades } from "./grain.js";
 
 const BEYOND = 0;
 const VALUE = 1;
@@ -29,17 +30,16 @@ export class Strip {
   }
 
   // `keeps[i]` fades the tokens of response i that do not pass the filters; null fades nothing.
-  show(responses, metric, keeps, width, height) {
+  show(responses, metric, grain, keeps, width, height) {
     this.responses = responses;
-    this.metric = metric;
     this.width = Math.max(40, Math.floor(width));
     this.height = height;
     this.longest = 1;
     for (const response of responses) this.longest = Math.max(this.longest, response.span);
-    this.pool(keeps);
+    this.pool(responses.map((response) => shades(response, metric, grain)), keeps);
   }
 
-  pool(keeps) {
+  pool(shaded, keeps) {
     const { responses, width: columns, longest } = this;
     const size = responses.length * columns;
     this.kind = new Uint8Array(size);
@@ -48,7 +48,7 @@ export class Strip {
     this.kept = new Uint8Array(size);
     const edges = columnEdges(columns, longest);
     responses.forEach((response, row) => {
-      const values = response.values[this.metric];
+      const values = shaded[row];
       const keep = keeps ? keeps[row] : null;
       for (let column = 0; column < columns; column += 1) {
         const first = edges[column];

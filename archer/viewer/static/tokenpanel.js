@@ -3,7 +3,8 @@
 import { button, download, fill, h, segmented, select } from "./dom.js";
 import { count, number, percent, visibleBlanks } from "./format.js";
 import { DataTable } from "./table.js";
-import { distinct, filterOf, filters, gather, ordered, spread } from "./tokens.js";
+import { countMatches, distinct, filterOf, filters, gather, ordered, spread } from "./tokens.js";
+import { prepare } from "./search.js";
 import { statsTable } from "./stats.js";
 import { tokenText } from "./pack.js";
 import { csv } from "./csv.js";
@@ -24,14 +25,15 @@ export class TokenPanel {
     this.ticket = 0;
   }
 
-  // `context`: {state, head, scopes}; the first scope is used where the chosen one is not on offer
+  // `context`: {state, head, scopes, found(search, matches)}; the first scope is used where the chosen one is
+  // not on offer, `found` is told of a search over the tokens in scope
   async show(context) {
     const ticket = (this.ticket += 1);
     const { state, head, scopes } = context;
     const scope = scopes.includes(state.scope) ? state.scope : scopes[0];
     const metric = head.metric(state.metric)?.name ?? head.metric(state.right)?.name ?? head.metrics[0].name;
     const place = `${head.run}/${head.step}/${head.version}/${scope}/${scope === "step" ? "" : state.group}/${scope === "response" ? state.response : ""}`;
-    Object.assign(this, { context, scope, metric, filter: filterOf(state) });
+    Object.assign(this, { context, scope, metric, filter: filterOf(state, head) });
     const key = [place, metric, state.table, state.order, state.k, state.q, state.regex, state.case, state.by, state.right, state.lo, state.hi].join("\u0000");
     if (key === this.shownKey) return;
     this.showControls();
@@ -46,10 +48,12 @@ export class TokenPanel {
     if (ticket !== this.ticket) return;
     try {
       const responses = place === this.place ? this.responses : await this.load(scope, head, state);
+      await prepare(this.filter.search, responses, this.source.regexes);
       if (ticket !== this.ticket) return;
       Object.assign(this, { responses, place, shownKey: key });
       this.note.textContent = "";
       this.render();
+      context.found?.(this.filter.search, countMatches(responses, this.filter.search));
     } catch (error) {
       if (ticket !== this.ticket) return;
       this.note.textContent = error.message;
@@ -84,7 +88,7 @@ export class TokenPanel {
       scopes.length > 1 && segmented("Tokens of", scopes.map((name) => [name, name]), this.scope, go("scope")),
       state.table !== "statistics" && select("Metric of the table", head.metrics.map((metric) => [metric.name, metric.label]), this.metric, go("metric")),
       state.table === "list" && select("Order", ORDERS, state.order, go("order")),
-      state.table !== "statistics" && select("How many", AMOUNTS.map((amount) => [amount, `${count(amount)} rows`]), state.k, (value) => this.store.go({ k: Number(value) })),
+      state.table !== "statistics" && select("How many", [...new Set([...AMOUNTS, state.k])].sort((a, b) => a - b).map((amount) => [amount, `${count(amount)} rows`]), state.k, (value) => this.store.go({ k: Number(value) })),
       button("CSV", () => this.exportCsv(), { class: "quiet", title: "Download the rows shown here (e)", id: "csv" }),
     );
     const again = Array.from(this.controls.querySelectorAll("button, select")).find((node) => focused && (node.dataset.key === focused || node.getAttribute("aria-label") === focused));
@@ -93,9 +97,8 @@ export class TokenPanel {
 
   render() {
     const { state } = this.context;
-    if (filters(this.filter)) {
-      this.note.textContent = "Only tokens that pass the filters above.";
-    }
+    if (this.filter.search?.error) this.note.textContent = this.filter.search.error;
+    else if (filters(this.filter)) this.note.textContent = "Only tokens that pass the filters above.";
     if (state.table === "statistics") this.renderStatistics();
     else if (state.table === "distinct") this.renderDistinct();
     else if (state.table === "list") this.renderList(gather(this.responses, this.filter, this.metric, false), state);
@@ -189,6 +192,7 @@ export class TokenPanel {
       ["token_id", (row) => row.response.ids[row.position]],
     ];
     const table = new DataTable(caption, columns, {
+      empty: filters(this.filter) ? "Nothing passes the filters." : `No token here has a value of ${this.metric.replaceAll("_", " ")}.`,
       sortable: false,
       page: state.k,
       pick: (row) => this.store.go({ group: head.fact(row.response.row, "group"), response: row.response.row, token: row.position }),

@@ -1,20 +1,41 @@
 // Questions to tokens: which pass the filters, the highest and lowest, sorted lists, sums by distinct token.
 
-import { matcher, matchTokens } from "./search.js";
+import { matchesOf, matchTokens, queryOf } from "./search.js";
+import { readNumber } from "./format.js";
 import { tokenText } from "./pack.js";
 
-export function filterOf(state) {
-  const limit = (text) => (text === "" || !Number.isFinite(Number(text)) ? null : Number(text));
+export function filterOf(state, head) {
   return {
-    metric: state.by || state.right,
-    lo: limit(state.lo),
-    hi: limit(state.hi),
-    search: matcher(state.q, state.regex, state.case),
+    metric: head.metric(state.by)?.name ?? paneMetrics(state, head)[1],
+    lo: readNumber(state.lo),
+    hi: readNumber(state.hi),
+    search: queryOf(state.q, state.regex, state.case),
   };
+}
+
+// The metrics of the two panes: as chosen where the step has them.
+export function paneMetrics(state, head) {
+  const names = head.metrics.map((metric) => metric.name);
+  const left = names.includes(state.left) ? state.left : names[0];
+  const right = names.includes(state.right) ? state.right : (names.find((name) => name !== left) ?? left);
+  return [left, right];
+}
+
+// What a group's strips are drawn from: the panes' metrics and that of the range, or all with the text.
+export function stripTokens(source, head, group, state) {
+  if (state.q !== "" || state.grain !== "token") return source.group(head, group, null, true);
+  const names = new Set([...paneMetrics(state, head), filterOf(state, head).metric]);
+  return source.group(head, group, Array.from(names).filter((name) => head.metric(name)), false);
 }
 
 export function filters(filter) {
   return filter.lo !== null || filter.hi !== null || (filter.search !== null && !filter.search.error);
+}
+
+export function countMatches(responses, query) {
+  let edges = 0;
+  if (query && !query.error) for (const response of responses) edges += matchesOf(query, response).length;
+  return edges / 2;
 }
 
 // One byte a token: 1 where it is valid and passes range and search.

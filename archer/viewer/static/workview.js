@@ -4,9 +4,10 @@ import { choose, fill, h } from "./dom.js";
 import { count, number, visible } from "./format.js";
 import { GroupStrips } from "./groupstrips.js";
 import { Legend } from "./legend.js";
+import { prepare, unsearched } from "./search.js";
 import { ResponseView } from "./responseview.js";
 import { Toolbar } from "./toolbar.js";
-import { filterOf, filters, passing } from "./tokens.js";
+import { countMatches, filterOf, filters, paneMetrics, passing, stripTokens } from "./tokens.js";
 import { isDark } from "./colour.js";
 import { promptTail } from "./stepview.js";
 import { scaleFor } from "./scales.js";
@@ -16,8 +17,8 @@ const ROW_ORDERS = [["row", "in order"], ["verdict", "accepted first"], ["reward
 export class WorkView {
   constructor(store, source, tooltip, tokenPanel) {
     Object.assign(this, { store, source, tooltip, tokenPanel });
-    this.response = new ResponseView(store, tooltip);
-    this.toolbar = new Toolbar(store, (direction) => this.response.jump(direction));
+    this.response = new ResponseView(store, source, tooltip);
+    this.toolbar = new Toolbar(store, { jump: (direction) => this.response.jump(direction), colours: ["panes", "grain", "scale", "gamma"] });
     this.title = h("h1");
     this.notes = h("div");
     this.orderBox = h("div", { class: "rail" });
@@ -30,37 +31,53 @@ export class WorkView {
       pick: (row, token) => store.go({ response: row, token }),
       hover: (response, token, point) => this.hoverStrip(response, token, point),
     });
+    this.hint = h("p", { class: "hint", hidden: true });
     this.prompt = h("details", { class: "prompt" });
+    this.save = h("a", { class: "action", id: "save", download: "", title: "This group as one HTML file that opens without a server" }, "Save as a page");
     this.panelSlot = h("div");
     this.node = h(
       "section",
       { class: "view workview" },
-      h("div", { class: "worktitle" }, this.title, this.prompt),
+      h("div", { class: "worktitle" }, this.title, this.prompt, this.save),
       this.notes,
       h("div", { class: "stickyhead" }, this.toolbar.node, h("div", { class: "grid panes" }, this.orderBox, this.paneHeads.map((pane) => pane.node))),
       this.strips.node,
+      this.hint,
       this.response.node,
       this.panelSlot,
     );
     this.strips.node.classList.add("grid");
   }
 
+  // A strip is drawn from two metrics alone; what else is known of a token comes a moment after the pointer.
   hoverStrip(response, token, point) {
+    const { head } = this.context;
+    const hovered = (this.hovered = response && { response, token });
     if (!response) this.tooltip.hide();
-    else this.tooltip.show(this.context.head, response, token, point);
+    else this.tooltip.show(head, response, token, point);
+    if (!response || response.text !== undefined) return;
+    clearTimeout(this.hovering);
+    this.hovering = setTimeout(async () => {
+      const whole = await this.source.response(head, response.row).catch(() => null);
+      if (whole && this.hovered === hovered) this.tooltip.show(head, whole, token, point);
+    }, 90);
   }
 
   async show(context, current) {
     const { state, head } = context;
-    const metrics = this.metricsOf(state, head);
-    const fromGroup = [...new Set([...metrics, filterOf(state).metric])].filter((name) => head.metric(name));
-    const searching = state.q !== "";
+    const metrics = paneMetrics(state, head);
     const loaded = await Promise.all([
-      this.source.group(head, state.group, searching ? null : fromGroup, searching),
+      stripTokens(this.source, head, state.group, state),
       state.response === null ? null : this.source.response(head, state.response),
     ]);
     if (!current()) return;
     const [group, response] = loaded;
+    const filter = filterOf(state, head);
+    if (unsearched(filter.search, [...group, response]).length) {
+      this.toolbar.showSearching();
+      await prepare(filter.search, [...group, response], this.source.regexes);
+      if (!current()) return;
+    }
     Object.assign(this, { context, group, metrics });
     this.node.dataset.panes = state.pane;
     this.toolbar.show(context);
@@ -70,17 +87,17 @@ export class WorkView {
       this.showTitle(response);
       fill(this.notes, head.notes.map((note) => h("p", { class: "notice" }, note)));
     }
-    const filter = filterOf(state);
     const active = filters(filter);
     const scales = metrics.map((metric) => scaleFor(state, head, metric, group, response));
     this.showPaneHeads(scales);
-    this.strips.show({ head, responses: this.ordered(group), metrics, scales, keeps: this.keepsOf(group, filter, active), current: state.response, token: state.token });
+    this.strips.show({ head, responses: this.ordered(group), metrics, scales, keeps: this.keepsOf(group, filter, active), grain: state.grain, current: state.response, token: state.token });
+    this.showHint(group);
     this.response.node.hidden = !response;
     if (response) {
       const facts = this.response.show({ context, response, metrics, scales, filter, active });
       this.toolbar.showMatches(filter.search, facts.matches, facts.place);
     } else {
-      this.toolbar.showMatches(filter.search, this.groupMatches(group, filter), null);
+      this.toolbar.showMatches(filter.search, countMatches(group, filter.search), null);
     }
     if (this.tokenPanel.node.parentNode !== this.panelSlot) this.panelSlot.append(this.tokenPanel.node);
     const scopes = [...(response ? ["response"] : []), "group", ...(context.library.static ? [] : ["step"])];
@@ -88,11 +105,14 @@ export class WorkView {
     this.prefetch();
   }
 
-  metricsOf(state, head) {
-    const names = head.metrics.map((metric) => metric.name);
-    const left = names.includes(state.left) ? state.left : names[0];
-    const right = names.includes(state.right) ? state.right : names.find((name) => name !== left) ?? left;
-    return [left, right];
+  // A strip of nothing but missing values says why.
+  showHint(group) {
+    const { state, head } = this.context;
+    const absent = [...new Set(this.metrics)].filter((metric) => group.every(({ values }) => values[metric].every((value) => value !== value)));
+    const verdicts = new Set(head.rowsOf(state.group).map((row) => head.verdict(row)));
+    const why = absent.includes("influence") && verdicts.size === 1 && !verdicts.has(null) ? ` Influence contrasts accepted with rejected responses, and here all are ${[...verdicts][0]}.` : "";
+    this.hint.hidden = !absent.length;
+    this.hint.textContent = `No ${absent.map((name) => name.replaceAll("_", " ")).join(" and ")} was computed for this group.${why}`;
   }
 
   // The order is kept while nothing changes, so that rows stay where they are.
@@ -110,19 +130,12 @@ export class WorkView {
 
   keepsOf(group, filter, active) {
     const { state } = this.context;
-    const key = [filter.metric, state.lo, state.hi, state.q, state.regex, state.case, this.orderedKey].join("\u0000");
+    const key = [filter.metric, state.lo, state.hi, state.q, state.regex, state.case, active, this.orderedKey].join("\u0000");
     if (this.keptFrom !== group || this.keptKey !== key) {
       this.keeps = active ? this.inOrder.map((response) => passing(response, filter)) : null;
       Object.assign(this, { keptFrom: group, keptKey: key });
     }
     return this.keeps;
-  }
-
-  groupMatches(group, filter) {
-    if (!filter.search || filter.search.error) return 0;
-    let total = 0;
-    for (const response of group) if (response.text !== undefined) total += filter.search.find(response.text).length;
-    return total;
   }
 
   rowOrder() {
@@ -138,6 +151,9 @@ export class WorkView {
       `Group ${state.group} `,
       h("span", { class: "lead" }, `${count(rows.length)} responses · ${head.rows.accepted ? `${good} accepted · ` : ""}mean reward ${number(mean(rows.map((row) => head.fact(row, "reward"))))}`),
     );
+    const address = this.source.exportAddress(head, state.group);
+    this.save.hidden = address === null;
+    if (address !== null) this.save.href = address;
     const entry = head.groups.find(({ group }) => group === state.group);
     const text = response?.prompt ?? entry?.prompt ?? null;
     fill(this.prompt, h("summary", {}, "Prompt ", text !== null && h("span", { class: "promptline" }, promptTail(text, 96))), h("pre", { dir: "ltr" }, text === null ? "This trace holds no prompts." : promptText(text)));
