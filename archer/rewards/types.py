@@ -27,9 +27,11 @@ class RewardResult:
     correct: bool
     """Whether the response is right: what accuracy and group filtering count, whatever the score's scale."""
     extra: dict[str, float] = field(default_factory=dict)
-    """Further figures that a custom function returned, by name."""
+    """Further figures of the rule or custom function, by name."""
     failure: str | None = None
     """None, "timeout", or "crash: ..." with what happened. A failed response scores 0."""
+    detail: str | None = None
+    """What was wrong with the response, in a line for the eye, where the rule can tell."""
 
     @classmethod
     def of_verdict(cls, correct: bool) -> "RewardResult":
