@@ -7,7 +7,7 @@ from packaging.version import Version
 
 from archer.errors import ArcherError
 
-INSTALL = 'pip install "archer[verl]"'
+INSTALL = 'pip install "archer-rl[verl]"'
 
 
 @dataclass(frozen=True)

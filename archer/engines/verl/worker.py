@@ -96,7 +96,12 @@ class ArcherWorker(ActorRolloutRefWorker):
         """After `update_actor`: what this rank saw."""
         recorder = self.engine.recorder
         trace = RankTrace({}, {}) if recorder is None else recorder.finish()
-        return RankUpdate(self.loss.sums.read(), dict(self.loss.terms), self.engine.skipped_updates, trace)
+        return RankUpdate(
+            self.loss.sums.read(),
+            {name: float(value) for name, value in self.loss.terms.items()},
+            self.engine.skipped_updates,
+            trace,
+        )
 
 
 class ArcherCriticWorker(TrainingWorker):
