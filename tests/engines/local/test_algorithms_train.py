@@ -12,6 +12,7 @@ from rich.console import Console
 from torch import Tensor
 
 from archer.config import compose
+from archer.engines.local import loss as loss_module
 from archer.engines.local import trainer as trainer_module
 from archer.engines.local.parts import build
 from archer.engines.local.run import Run
@@ -102,6 +103,21 @@ def first_step(tmp_path):
 def test_off_policy_the_losses_really_differ(mode, first_step):
     vanilla, other = first_step("vanilla"), first_step(mode, f"{MODE}={mode}")
     assert not vanilla.same_weights(other)
+
+
+def test_the_classes_of_tokens_stay_the_same_while_the_policy_moves(first_step, monkeypatch):
+    seen: list[Tensor] = []
+    original = loss_module.reasoning_tokens
+
+    def watched(entropy, mask, quantile) -> Tensor:
+        seen.append(original(entropy, mask, quantile))
+        return seen[-1]
+
+    monkeypatch.setattr(loss_module, "reasoning_tokens", watched)
+    step = first_step("run", f"{ACTOR}.ppo_epochs=2", f"{ACTOR}.optim.lr=1e-2")
+    assert abs(step.metrics["actor/ppo_kl"]) > 0.01
+    epochs = seen[: len(seen) // 2], seen[len(seen) // 2 :]
+    assert all(map(torch.equal, *epochs))
 
 
 def test_weights_for_equal_policies_change_next_to_nothing_and_a_skewed_sampler_changes_much(
