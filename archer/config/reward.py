@@ -31,6 +31,20 @@ class RewardKwargs:
 
 
 @dataclass(frozen=True)
+class CodeRewardConfig:
+    """Programs and their tests."""
+
+    test_timeout_s: float = knob(6.0, "seconds for one test: a run on an input, or a call")
+    total_timeout_s: float = knob(60.0, "seconds for all tests of one response")
+    memory_mb: int = knob(1024, "memory a program may use, in MiB of address space")
+    max_tests: int | None = knob(None, "use at most so many tests of a problem, always the same ones")
+    partial_credit: bool = knob(False, "score the share of tests passed; right is still: all passed")
+    allow_weak_sandbox: bool = knob(
+        False, "run programs also where nothing keeps them from files and the network"
+    )
+
+
+@dataclass(frozen=True)
 class RewardSection:
     """Verification of responses."""
 
@@ -41,4 +55,5 @@ class RewardSection:
     custom_kwargs: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "extra arguments of the custom function"}
     )
+    code: CodeRewardConfig = section(CodeRewardConfig)
     reward_kwargs: RewardKwargs = section(RewardKwargs)

@@ -23,12 +23,15 @@ POSITIVE = (
     "actor_rollout_ref.rollout.val_kwargs.temperature",
     "reward.num_workers",
     "reward.timeout_s",
+    "reward.code.test_timeout_s",
+    "reward.code.total_timeout_s",
     "trainer.total_epochs",
     "trainer.nnodes",
     "trainer.n_gpus_per_node",
     "algorithm.filter_groups.max_num_gen_batches",
 )
 OPTIONAL_POSITIVE = (
+    "reward.code.max_tests",
     "data.gen_batch_size",
     "data.val_batch_size",
     "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",

@@ -10,12 +10,14 @@ from archer.rewards.custom import FunctionSource, ModuleFunction, RewardFunction
 
 
 class BuiltinRule(Enum):
-    """The rules that come with the package. Both score 1 for a right final answer and 0 otherwise."""
+    """The rules that come with the package. They score 1 for a right response and 0 otherwise."""
 
     MATH = "math"
     """Equal as strings, as numbers, or by algebra."""
     NUMERIC = "numeric"
     """Equal as strings or as numbers; no algebra, hence no worker process."""
+    CODE = "code"
+    """A program that passes its tests, run in a sandbox."""
 
 
 Rule = BuiltinRule | FunctionSource
@@ -36,7 +38,23 @@ _rules: dict[str, Rule] = {
     "minerva*": BuiltinRule.MATH,
     "olympiad*": BuiltinRule.MATH,
     "numina*": BuiltinRule.MATH,
+    "mawps*": BuiltinRule.MATH,
     "deepscaler*": BuiltinRule.MATH,
+    "code": BuiltinRule.CODE,
+    "humaneval*": BuiltinRule.CODE,
+    "openai_humaneval*": BuiltinRule.CODE,
+    "openai/openai_humaneval": BuiltinRule.CODE,
+    "mbpp*": BuiltinRule.CODE,
+    "google-research-datasets/mbpp*": BuiltinRule.CODE,
+    "livecodebench*": BuiltinRule.CODE,
+    "lcb*": BuiltinRule.CODE,
+    "leetcode*": BuiltinRule.CODE,
+    "apps": BuiltinRule.CODE,
+    "taco*": BuiltinRule.CODE,
+    "codecontests": BuiltinRule.CODE,
+    "code_contests": BuiltinRule.CODE,
+    "codeforces*": BuiltinRule.CODE,
+    "primeintellect*": BuiltinRule.CODE,
 }
 
 _Function = TypeVar("_Function", bound=RewardFunction)

@@ -10,6 +10,9 @@ from typing import Any
 
 from archer.errors import ArcherError
 from archer.rewards.boxed import extract_answer
+from archer.rewards.code.config import CodeConfig
+from archer.rewards.code.judge import CodeJudge
+from archer.rewards.code.task import CodeTask
 from archer.rewards.custom import FileFunction, FunctionSource, FunctionTask, check_function
 from archer.rewards.math import MathTask, fast_verdict, reference_answers
 from archer.rewards.math.symbolic import load_math_verify
@@ -39,6 +42,8 @@ class RewardConfig:
     """The name of that function."""
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Further keyword arguments for that function."""
+    code: CodeConfig = field(default_factory=CodeConfig)
+    """How programs are judged."""
 
     def __post_init__(self) -> None:
         if self.workers < 1:
@@ -91,6 +96,7 @@ class RewardScorer:
         self._custom: FileFunction | None = None
         self._counters = RewardCounters()
         self._pool: WorkerPool | None = None
+        self._code = CodeJudge(config.code, config.workers)
         if config.custom_path is not None:
             self._custom = FileFunction(
                 str(Path(config.custom_path).expanduser().resolve()), config.custom_name
@@ -104,16 +110,22 @@ class RewardScorer:
 
     def check(self, data_source: str, ground_truth: Any) -> None:
         """Raise the ArcherError that scoring such a row would raise: for data sets, before training."""
-        if isinstance(self._rule(data_source), BuiltinRule):
+        rule = self._rule(data_source)
+        if rule is BuiltinRule.CODE:
+            self._code.check(ground_truth)
+        elif isinstance(rule, BuiltinRule):
             reference_answers(ground_truth)
 
     def score(self, requests: Sequence[RewardRequest]) -> list[RewardResult]:
         """Judge every response, in order. Only bad data or settings raise; a poisonous response scores 0."""
         outcomes = [self._judge(request) for request in requests]
-        # Responses of a group often agree: the same piece of algebra is done once. A user's function is
-        # called for each.
-        keys = [outcome if isinstance(outcome, MathTask) else index for index, outcome in enumerate(outcomes)]
-        tasks: dict[MathTask | int, Task] = {
+        # Responses of a group often agree: the same algebra is done and the same program run once. A user's
+        # function is called for each.
+        keys = [
+            outcome if isinstance(outcome, MathTask | CodeTask) else index
+            for index, outcome in enumerate(outcomes)
+        ]
+        tasks: dict[MathTask | CodeTask | int, Task] = {
             key: outcome
             for key, outcome in zip(keys, outcomes, strict=True)
             if not isinstance(outcome, RewardResult)
@@ -155,6 +167,7 @@ class RewardScorer:
 
     def close(self) -> None:
         """Kill the worker processes. A later `score` starts new ones."""
+        self._code.close()
         if self._pool is not None:
             self._pool.close()
 
@@ -169,11 +182,13 @@ class RewardScorer:
     def _rule(self, data_source: str) -> Rule:
         return find_rule(data_source) if self._custom is None else self._custom
 
-    def _judge(self, request: RewardRequest) -> RewardResult | MathTask | FunctionTask:
+    def _judge(self, request: RewardRequest) -> RewardResult | MathTask | CodeTask | FunctionTask:
         """Return the result if it is certain at once, else the task that will give it."""
         rule = self._rule(request.data_source)
         if not isinstance(rule, BuiltinRule):
             return FunctionTask(rule, request, self._config.kwargs if rule is self._custom else {})
+        if rule is BuiltinRule.CODE:
+            return self._code.judge(request.response, request.ground_truth)
         references = reference_answers(request.ground_truth)
         answer = extract_answer(request.response, self._config.last_number_fallback)
         verdict = fast_verdict(answer, references)
@@ -182,6 +197,13 @@ class RewardScorer:
         return RewardResult.of_verdict(bool(verdict))
 
     def _run(self, tasks: list[Task]) -> list[RewardResult]:
+        programs = {index: task for index, task in enumerate(tasks) if isinstance(task, CodeTask)}
+        others = {index: task for index, task in enumerate(tasks) if index not in programs}
+        done = dict(zip(programs, self._code.run(list(programs.values())), strict=True))
+        done |= dict(zip(others, self._run_pool(list(others.values())), strict=True))
+        return [done[index] for index in range(len(tasks))]
+
+    def _run_pool(self, tasks: list[Task]) -> list[RewardResult]:
         if self._pool is None:
             limit = self._config.memory_limit_gb
             functions = registered_functions() if self._custom is None else (self._custom,)

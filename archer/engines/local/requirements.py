@@ -1,6 +1,7 @@
 """What prompts, rewards and model must have in common before anything is sampled."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from transformers import DynamicCache
@@ -8,6 +9,7 @@ from transformers import DynamicCache
 from archer.config.root import TrainConfig
 from archer.data.prompts import Prompt, PromptDataset, load_prompts
 from archer.errors import ArcherError
+from archer.rewards.code.config import CodeConfig
 from archer.rewards.scorer import RewardConfig, RewardScorer
 
 
@@ -37,6 +39,7 @@ def reward_config(config: TrainConfig) -> RewardConfig:
         custom_path=reward.custom_reward_function.path,
         custom_name=reward.custom_reward_function.name,
         kwargs=reward.custom_kwargs,
+        code=CodeConfig(**asdict(reward.code)),
     )
 
 
