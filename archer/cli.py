@@ -5,8 +5,10 @@ import sys
 import typer
 from rich.console import Console
 
+from archer.data.commands import app as data_app
 from archer.engines import command as train_command
 from archer.errors import ArcherError
+from archer.evaluation.command import evaluate_command
 from archer.trace.commands import app as trace_app
 from archer.verify.command import verify
 from archer.viewer.commands import export, view
@@ -23,6 +25,8 @@ app.command()(view)
 app.add_typer(trace_app, name="trace")
 app.command()(export)
 app.command()(verify)
+app.command("eval")(evaluate_command)
+app.add_typer(data_app, name="data")
 
 
 @app.command()

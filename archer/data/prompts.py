@@ -94,9 +94,9 @@ def load_prompts(
     prompts: list[Prompt] = []
     lengths: list[int] = []
     for row in rows:
-        messages = _messages(row, prompt_key)
+        messages = messages_of(row, prompt_key)
         data_source = _field(row, reward_fn_key, str, "a string that names the reward, such as 'math'")
-        ground_truth = _ground_truth(row)
+        ground_truth = truth_of(row)
         extra_info = (
             {} if row.values.get("extra_info") is None else _field(row, "extra_info", dict, "an object")
         )
@@ -152,7 +152,8 @@ def _field(row: Row, field: str, kind: type, expected: str) -> Any:
     return value
 
 
-def _messages(row: Row, prompt_key: str) -> list[dict[str, str]]:
+def messages_of(row: Row, prompt_key: str) -> list[dict[str, str]]:
+    """The chat messages of a row, checked."""
     expected = "a list of chat messages {role, content}, or a string"
     value = row.values.get(prompt_key)
     if isinstance(value, str) and value:
@@ -177,7 +178,8 @@ def _message(row: Row, field: str, message: object) -> dict[str, str]:
     return present
 
 
-def _ground_truth(row: Row) -> Any:
+def truth_of(row: Row) -> Any:
+    """The ground truth of a row, checked to be there."""
     reward_model = _field(row, "reward_model", dict, "an object with ground_truth")
     if reward_model.get("ground_truth") is None:
         raise _bad(row, "reward_model.ground_truth", None, "the right answer")

@@ -1,0 +1,168 @@
+"""`archer eval`: options, the two modes, exit codes."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from archer.errors import ArcherError
+
+if TYPE_CHECKING:
+    from archer.evaluation.plan import EvalOptions
+
+STOPPED = 130
+
+
+class Device(Enum):
+    """Where the model runs."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+class Dtype(Enum):
+    """The number format of the model's products."""
+
+    auto = "auto"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
+def evaluate_command(
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(help="Further settings as in archer train: key=value ...", show_default=False),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="A checkpoint (RUN/checkpoints/global_step_N), a run (its newest checkpoint), a Hugging "
+            "Face folder, a hub id, or builtin:tiny_reasoner.",
+            show_default=False,
+        ),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="Prompts in verl's schema; may be repeated. Default: the run's data.val_files."),
+    ] = None,
+    n: Annotated[int | None, typer.Option("--n", min=1, help="Responses per prompt.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0.0, help="Sampling temperature; 0 is greedy.")
+    ] = None,
+    top_p: Annotated[float | None, typer.Option(help="Nucleus sampling.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Sample from the k likeliest tokens; -1: all.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest response.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the sampling.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Responses decoded at a time.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N prompts.")] = None,
+    device: Annotated[Device | None, typer.Option(help="Where to compute.")] = None,
+    dtype: Annotated[Dtype | None, typer.Option(help="Number format of the products.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for samples.jsonl and summary.json. Default: RUN/evaluation/DATA@N/global_step_N, "
+            "or output/evaluation/DATA@N/MODEL.",
+            show_default=False,
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an evaluation in --out.")] = False,
+    watch: Annotated[
+        Path | None,
+        typer.Option(
+            help="Instead of --model: evaluate each new checkpoint of this run until it ends.",
+            show_default=False,
+        ),
+    ] = None,
+    until_step: Annotated[
+        int | None, typer.Option(min=0, help="With --watch: end after the checkpoint of this step.")
+    ] = None,
+) -> None:
+    """Measure accuracy: avg@n, pass@k, majority@n, per data source, with every sample kept.
+
+    A checkpoint of a run is evaluated as the run validates (prompts, lengths, sampling, seed) unless options
+    say otherwise: without any, the result is the one that training logged. A model from elsewhere answers
+    once, greedily, or --n times at temperature 1. Ctrl-C stops; the same command goes on.
+    """
+    if (model is None) == (watch is None):
+        raise ArcherError("Give either --model (one evaluation) or --watch (each new checkpoint of a run).")
+    if until_step is not None and watch is None:
+        raise ArcherError("--until-step says when --watch ends; it means nothing with --model.")
+    from archer.evaluation.plan import EvalOptions  # torch takes seconds that --help should not
+
+    options = EvalOptions(
+        data=tuple(data or ()),
+        n=n,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        max_tokens=max_tokens,
+        seed=seed,
+        batch=batch,
+        limit=limit,
+        device=None if device is None else device.value,
+        dtype=None if dtype is None else dtype.value,
+        overrides=tuple(overrides or ()),
+    )
+    console = Console()
+    try:
+        if watch is not None:
+            _watch(watch, options, until_step, out, overwrite, console)
+        else:
+            assert model is not None
+            _once(model, options, out, overwrite, console)
+    except KeyboardInterrupt:
+        console.print("\nStopped. The same command goes on from here.")
+        raise typer.Exit(STOPPED) from None
+
+
+def _once(model: str, options: EvalOptions, out: Path | None, overwrite: bool, console: Console) -> None:
+    from transformers.utils import logging as transformers_logging
+
+    from archer.evaluation.choice import choose_model
+    from archer.evaluation.plan import make_plan
+    from archer.evaluation.report import summary_table
+    from archer.evaluation.run import evaluate
+
+    transformers_logging.disable_progress_bar()
+    done = evaluate(make_plan(choose_model(model), options), console, out, overwrite)
+    console.print()
+    console.print(summary_table(done.summary))
+    if done.summary.overall.failures:
+        console.print(
+            f"[yellow]{done.summary.overall.failures} responses could not be judged (timeout or crash) and "
+            "count as wrong; see `failure` in the samples[/yellow]",
+            soft_wrap=True,
+        )
+    console.print(f"samples   {done.folder / 'samples.jsonl'}", highlight=False, soft_wrap=True)
+    console.print(f"figures   {done.folder / 'summary.json'}", highlight=False, soft_wrap=True)
+
+
+def _watch(
+    folder: Path,
+    options: EvalOptions,
+    until_step: int | None,
+    out: Path | None,
+    overwrite: bool,
+    console: Console,
+) -> None:
+    from transformers.utils import logging as transformers_logging
+
+    from archer.evaluation.report import summary_table
+    from archer.evaluation.watch import HISTORY, Watch, watch, watched_folder
+
+    transformers_logging.disable_progress_bar()
+    plan = Watch(watched_folder(folder), options, until_step, out, overwrite)
+    console.print(f"watching {plan.checkpoints} (Ctrl-C ends)", highlight=False, soft_wrap=True)
+    count, last = 0, None
+    for step, done in watch(plan, console):
+        console.print(f"\n[bold]step {step}[/bold]", highlight=False)
+        console.print(summary_table(done.summary))
+        count, last = count + 1, done.folder.parent
+    console.print(f"\n{count} checkpoints evaluated; the run has ended or the last step was reached.")
+    if last is not None:
+        console.print(f"history   {last / HISTORY}", highlight=False, soft_wrap=True)

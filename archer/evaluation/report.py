@@ -1,0 +1,104 @@
+"""What a person sees of an evaluation: the head, the progress, the table."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from archer.config.root import TrainConfig
+from archer.evaluation.estimators import mean
+from archer.evaluation.samples import Sample
+from archer.evaluation.summary import ALL, Figures, Summary
+
+
+def describe_sampling(config: TrainConfig) -> str:
+    """The sampling in one line."""
+    rollout = config.actor_rollout_ref.rollout
+    options = rollout.val_kwargs
+    how = "greedy"
+    if options.do_sample:
+        how = f"temperature {options.temperature:g}, top-p {options.top_p:g}"
+        how += f", top-k {options.top_k}" if options.top_k > 0 else ""
+        how += f", seed {rollout.seed}"
+    return f"{options.n} response(s) a prompt, {how}, at most {config.data.max_response_length:,} tokens"
+
+
+class EvalProgress:
+    """Shows prompts done, accuracy so far and the time left; away from a terminal about ten lines in all."""
+
+    def __init__(self, console: Console, total: int, bar: Progress | None) -> None:
+        self._console, self._total, self._bar = console, total, bar
+        self._task = bar.add_task("", total=total) if bar is not None else None
+        self._tenths = 0
+
+    def show(self, done: int, samples: Sequence[Sample]) -> None:
+        """Show where the evaluation stands."""
+        accuracy = mean([float(s.correct) for s in samples]) if samples else 0.0
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done, description=f"accuracy so far {accuracy:.1%}")
+        elif done * 10 // self._total > self._tenths:
+            self._tenths = done * 10 // self._total
+            self._console.print(f"{done}/{self._total} prompts  accuracy {accuracy:.1%}", highlight=False)
+
+
+@contextmanager
+def progress(console: Console, total: int) -> Iterator[EvalProgress]:
+    """A progress bar on a terminal, lines elsewhere."""
+    if not console.is_terminal:
+        yield EvalProgress(console, total, None)
+        return
+    with Progress(
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    ) as bar:
+        yield EvalProgress(console, total, bar)
+
+
+def summary_table(summary: Summary) -> Table:
+    """One column per data source, and one for all when there are several."""
+    columns = dict(summary.sources)
+    if len(columns) > 1:
+        columns[ALL] = summary.overall
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("")
+    for source in columns:
+        table.add_column(escape(source), justify="right", no_wrap=True, style="bold" if source == ALL else "")
+    cells = [_cells(figures) for figures in columns.values()]
+    for name in cells[0]:
+        table.add_row(name, *(one[name] for one in cells))
+    return table
+
+
+def _cells(figures: Figures) -> dict[str, str]:
+    error = "" if figures.stderr is None else f" ±{figures.stderr:.1%}"
+    cells = {"prompts": f"{figures.prompts:,}", f"avg@{figures.n}": f"{figures.avg:.1%}{error}"}
+    cells |= {f"pass@{k}": f"{value:.1%}" for k, value in figures.pass_at.items() if k > 1}
+    if figures.n > 1:
+        cells[f"maj@{figures.n}"] = "-" if figures.majority is None else f"{figures.majority:.1%}"
+    return cells | {"tokens": f"{figures.tokens:,.1f}", "truncated": f"{figures.truncated:.1%}"}
+
+
+def as_json(summary: Summary) -> dict[str, Any]:
+    """The summary as plain JSON: figures of all, of each source, and verl's metric names."""
+
+    def plain(figures: Figures) -> dict[str, Any]:
+        passed = {f"pass@{k}": value for k, value in figures.pass_at.items()}
+        fields = asdict(figures) | {f"avg@{figures.n}": figures.avg, f"maj@{figures.n}": figures.majority}
+        for name in ("pass_at", "avg", "majority"):
+            del fields[name]
+        return fields | passed
+
+    return {
+        "overall": plain(summary.overall),
+        "sources": {source: plain(figures) for source, figures in summary.sources.items()},
+        "metrics": summary.metrics(),
+    }

@@ -1,0 +1,183 @@
+"""A saved checkpoint evaluates to exactly what training logged; an evaluation can be stopped and go on."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from archer.config import compose
+from archer.engines.local.run import Run
+from archer.errors import ArcherError
+from archer.evaluation.choice import choose_model
+from archer.evaluation.plan import EvalOptions, make_plan
+from archer.evaluation.run import Evaluated, evaluate
+from archer.evaluation.store import EvalFolder
+
+SMALL = (
+    "data.train_batch_size=4",
+    "data.val_max_samples=7",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+    "actor_rollout_ref.rollout.n=4",
+    "actor_rollout_ref.rollout.val_kwargs.n=3",
+    "actor_rollout_ref.rollout.max_num_seqs=9",  # chunks of three prompts, the last of one
+    "trainer.total_training_steps=2",
+    "trainer.save_freq=1",
+    "trainer.test_freq=1",
+    "trainer.entropy_trace.enable=False",
+    "trainer.influence_trace.enable=False",
+    "engine.threads=1",
+    "engine.device=cpu",
+)
+ONE_THREAD = ("engine.threads=1", "engine.device=cpu")
+GREEDY = ("actor_rollout_ref.rollout.val_kwargs.n=1", "actor_rollout_ref.rollout.val_kwargs.do_sample=False")
+
+
+def train(folder: Path, *overrides: str) -> Path:
+    config = compose([*SMALL, f"trainer.default_local_dir={folder}", *overrides])
+    Run(config, Console(file=io.StringIO())).execute()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    return train(tmp_path_factory.mktemp("sampled") / "run")
+
+
+@pytest.fixture(scope="module")
+def greedy_run(tmp_path_factory) -> Path:
+    return train(tmp_path_factory.mktemp("greedy") / "run", *GREEDY, "trainer.total_training_steps=1")
+
+
+def logged(run: Path, step: int) -> dict[str, float]:
+    """What training wrote about its validation after a step."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    line = next(line for line in lines if line["step"] == step)
+    return {name: value for name, value in line.items() if name.startswith("val-")}
+
+
+def evaluated(model: Path | str, out: Path, overwrite: bool = False, **options) -> Evaluated:
+    plan = make_plan(choose_model(str(model)), EvalOptions(**options))
+    return evaluate(plan, Console(file=io.StringIO()), out, overwrite)
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_checkpoint_evaluates_to_exactly_what_training_logged_at_its_step(run, tmp_path, step):
+    done = evaluated(run / "checkpoints" / f"global_step_{step}", tmp_path / "out")
+    assert done.summary.metrics() == logged(run, step)
+
+
+def test_greedy_validation_agrees_too(greedy_run, tmp_path):
+    done = evaluated(greedy_run / "checkpoints" / "global_step_1", tmp_path / "out")
+    assert done.summary.metrics() == logged(greedy_run, 1)
+    assert "val-core/arithmetic/acc/mean@1" in logged(greedy_run, 1)
+
+
+def test_a_run_stands_for_its_newest_checkpoint(run, tmp_path):
+    assert evaluated(run, tmp_path / "out").summary.metrics() == logged(run, 2)
+
+
+def test_the_folder_holds_every_sample_and_the_figures(run, tmp_path):
+    done = evaluated(run, tmp_path / "out")
+    lines = [json.loads(line) for line in (done.folder / "samples.jsonl").read_text().splitlines()]
+    assert [(line["prompt_index"], line["sample"]) for line in lines] == [
+        (prompt, sample) for prompt in range(7) for sample in range(3)
+    ]
+    assert all(line["correct"] == (line["answer"] == line["ground_truth"]) for line in lines)
+    figures = json.loads((done.folder / "summary.json").read_text())
+    assert figures["overall"]["avg@3"] == sum(line["correct"] for line in lines) / 21
+    assert figures["metrics"] == done.summary.metrics()
+    assert figures["step"] == 2
+
+
+def test_by_default_results_go_into_the_run(run):
+    done = evaluated(run / "checkpoints" / "global_step_1", None)
+    assert done.folder == run / "evaluation" / "validation@3" / "global_step_1"
+
+
+def test_options_change_what_they_name_and_nothing_else(run, tmp_path):
+    done = evaluated(run, tmp_path / "out", n=1, temperature=0.0, limit=2)
+    settings = json.loads((done.folder / "settings.json").read_text())
+    assert settings["sampling"]["params"]["do_sample"] is False
+    assert settings["sampling"]["n"] == 1 and settings["sampling"]["max_num_seqs"] == 9
+    assert done.summary.overall.prompts == 2
+
+
+class Stop(Exception):  # noqa: N818
+    """Stands for a kill."""
+
+
+def interrupted_after(chunks: int, monkeypatch, whole_last_chunk: bool = True) -> None:
+    """Let the evaluation die once so many chunks are on disk, or in the middle of writing the next."""
+    append, written = EvalFolder.append, []
+
+    def dying(self, samples):
+        if len(written) == chunks:
+            if not whole_last_chunk:
+                append(self, samples[:2])
+                self._out.write('{"prompt_index": 3, "resp')
+                self._out.flush()
+            raise Stop
+        written.append(len(samples))
+        append(self, samples)
+
+    monkeypatch.setattr(EvalFolder, "append", dying)
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["between chunks", "within a chunk"])
+def test_a_stopped_evaluation_goes_on_with_the_samples_it_would_have_drawn(run, tmp_path, monkeypatch, whole):
+    straight = evaluated(run, tmp_path / "straight")
+    with monkeypatch.context() as patch:
+        interrupted_after(1, patch, whole)
+        with pytest.raises(Stop):
+            evaluated(run, tmp_path / "stopped")
+    assert not (tmp_path / "stopped" / "samples.jsonl").exists()
+    kept = (tmp_path / "stopped" / ".samples.jsonl.partial").read_text()
+    resumed = evaluated(run, tmp_path / "stopped")
+    assert resumed.summary == straight.summary
+    whole_file = (resumed.folder / "samples.jsonl").read_text()
+    assert whole_file == (straight.folder / "samples.jsonl").read_text()
+    assert whole_file.startswith("\n".join(kept.split("\n")[:9]))  # the first chunk was not drawn again
+
+
+def test_a_complete_evaluation_is_shown_and_not_done_again(run, tmp_path, monkeypatch):
+    first = evaluated(run, tmp_path / "out")
+    interrupted_after(0, monkeypatch)
+    again = evaluated(run, tmp_path / "out")
+    assert again.summary == first.summary and not again.fresh
+    with pytest.raises(Stop):
+        evaluated(run, tmp_path / "out", overwrite=True)
+
+
+def test_a_folder_with_another_evaluation_is_refused_with_what_differs(run, tmp_path):
+    evaluated(run, tmp_path / "out")
+    with pytest.raises(ArcherError, match=r"sampling.seed: 42 there, 7 now\n.*--overwrite"):
+        evaluated(run, tmp_path / "out", seed=7)
+    assert evaluated(run, tmp_path / "out", overwrite=True, seed=7).fresh
+
+
+def test_a_folder_of_other_files_is_refused(run, tmp_path):
+    (tmp_path / "precious.txt").write_text("mine")
+    with pytest.raises(ArcherError, match="no evaluation"):
+        evaluated(run, tmp_path)
+
+
+def test_a_model_from_elsewhere_answers_once_greedily_or_n_times_sampled(tmp_path):
+    data = ("builtin:arithmetic/val?size=4",)
+    once = evaluated("builtin:tiny_reasoner", tmp_path / "a", data=data, max_tokens=48, overrides=ONE_THREAD)
+    assert once.summary.overall.n == 1
+    often = evaluated(
+        "builtin:tiny_reasoner", tmp_path / "b", data=data, max_tokens=48, n=4, overrides=ONE_THREAD
+    )
+    responses = [json.loads(line)["response"] for line in (often.folder / "samples.jsonl").open()]
+    assert len(set(responses[:4])) > 1
+    settings = json.loads((often.folder / "settings.json").read_text())
+    assert settings["prompts"]["max_prompt_length"] < 20  # fits the data, since nothing limits it
+
+
+def test_responses_at_the_limit_count_as_truncated(tmp_path):
+    data = ("builtin:arithmetic/val?size=4",)
+    done = evaluated("builtin:tiny_reasoner", tmp_path, data=data, max_tokens=3, overrides=ONE_THREAD)
+    figures = done.summary.overall
+    assert (figures.truncated, figures.tokens, figures.avg) == (1.0, 3.0, 0.0)

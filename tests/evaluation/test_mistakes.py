@@ -1,0 +1,96 @@
+"""What a user may get wrong about an evaluation, and what the message says."""
+
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from archer.cli import app
+from archer.errors import ArcherError
+from archer.evaluation.choice import choose_model
+from archer.evaluation.plan import EvalOptions, make_plan
+from archer.evaluation.run import evaluate
+
+TINY = choose_model("builtin:tiny_reasoner")
+
+
+def attempt(tmp_path: Path, **options) -> None:
+    evaluate(make_plan(TINY, EvalOptions(**options)), Console(quiet=True), tmp_path / "out")
+
+
+def command(*arguments: str) -> None:
+    app(["eval", *arguments], standalone_mode=False)
+
+
+def test_a_model_that_does_not_exist(tmp_path):
+    with pytest.raises(ArcherError, match=r"does not exist\. Give a checkpoint"):
+        choose_model(str(tmp_path / "nothing" / "here"))
+
+
+def test_a_folder_that_is_no_model(tmp_path):
+    with pytest.raises(ArcherError, match=r"no config\.json"):
+        choose_model(str(tmp_path))
+
+
+def test_a_run_without_a_checkpoint(tmp_path):
+    (tmp_path / "config.yaml").write_text("{}")
+    with pytest.raises(ArcherError, match="no checkpoint yet"):
+        choose_model(str(tmp_path))
+
+
+def test_no_data():
+    with pytest.raises(ArcherError, match="give --data FILE"):
+        make_plan(TINY, EvalOptions())
+
+
+def test_data_that_is_empty(tmp_path):
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(ArcherError, match="dataset is empty"):
+        attempt(tmp_path, data=(str(tmp_path / "empty.jsonl"),))
+
+
+def test_data_in_another_schema(tmp_path):
+    (tmp_path / "raw.jsonl").write_text(json.dumps({"question": "1+1", "answer": "2"}))
+    with pytest.raises(ArcherError, match=r"field prompt is missing.*The row has: question, answer"):
+        attempt(tmp_path, data=(str(tmp_path / "raw.jsonl"),))
+
+
+def test_responses_longer_than_the_model_allows(tmp_path):
+    with pytest.raises(ArcherError, match="positions of builtin:tiny_reasoner"):
+        attempt(tmp_path, data=("builtin:arithmetic/val?size=2",), max_tokens=10_000)
+
+
+def test_several_greedy_responses():
+    with pytest.raises(ArcherError, match="same response 4 times"):
+        make_plan(TINY, EvalOptions(data=("builtin:arithmetic/val",), n=4, temperature=0.0))
+
+
+def test_an_unknown_setting_and_a_value_out_of_range():
+    with pytest.raises(ArcherError, match=r"reward\.timeout"):
+        make_plan(TINY, EvalOptions(data=("builtin:arithmetic/val",), overrides=("reward.timeout=3",)))
+    with pytest.raises(ArcherError, match="top_p=2"):
+        make_plan(TINY, EvalOptions(data=("builtin:arithmetic/val",), top_p=2.0))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "either --model .* or --watch"),
+        (("--model", "x", "--watch", "y"), "either --model .* or --watch"),
+        (("--model", "builtin:tiny_reasoner", "--until-step", "3"), "--until-step says when --watch ends"),
+    ],
+)
+def test_options_that_do_not_go_together(arguments, message):
+    with pytest.raises(ArcherError, match=message):
+        command(*arguments)
+
+
+def test_the_command_prints_a_table_and_where_the_samples_are(tmp_path, capsys):
+    command(
+        "--model", "builtin:tiny_reasoner", "--data", "builtin:arithmetic/val?size=3", "--n", "2",
+        "--max-tokens", "48", "--out", str(tmp_path / "out"), "engine.threads=1",
+    )  # fmt: skip
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "avg@2" in printed and "pass@2" in printed and "maj@2" in printed
+    assert str(tmp_path / "out" / "samples.jsonl") in printed.replace(" ", "")
