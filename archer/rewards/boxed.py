@@ -23,12 +23,13 @@ _BETWEEN_BOXES = re.compile(
 _MAX_BETWEEN, _MAX_BOXES = 60, 50
 _MARK = re.compile(
     r"""^[ \t]*\#{4}                                            # GSM8K's mark
+        |<answer>
         |\banswer(?:\s+(?:to|of|for)\s[^.:=\n]{0,80}?)?         # the (final) answer (to the question)
          [\s*_]{0,5}(?::|=|\bis\b)[\s*_]{0,5}:?""",
     re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )
 _DISPLAYS = (("$$", "$$"), ("\\[", "\\]"))
-_SENTENCE_END = re.compile(r"\n|\.(?=\s|$)")
+_SENTENCE_END = re.compile(r"\n|\.(?=\s|$)|</answer>")
 _EMPHASIS = "*_` \t\n"
 
 _THINK_OPEN, _THINK_CLOSE = "<think>", "</think>"
@@ -113,7 +114,7 @@ def last_number(text: str) -> str | None:
 
 
 def marked_answer(text: str) -> str | None:
-    r"""Return what follows the last "answer is", "Answer:" or "####", up to the end of its sentence."""
+    """Return what follows the last "answer is", "Answer:", "####" or `<answer>`, up to its sentence's end."""
     start = None
     for match in _MARK.finditer(text):
         start = match.end()

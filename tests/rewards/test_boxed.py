@@ -82,6 +82,8 @@ def test_boxes_joined_by_commas_are_one_list_of_answers(text, answer):
         ("the answer is \\[ 5 \\]", "5"),
         ("9 * 2 = 18\n#### 18", "18"),
         ("#### 1,234\n", "1,234"),
+        ("<answer>5</answer>", "5"),
+        ("<answer>\n5\n</answer> done", "5"),
         ("I cannot answer 5", None),
         ("### 18", None),
         ("Answer:", None),

@@ -23,7 +23,7 @@ from archer.rewards.math.expression import (
     Variable,
     read_expression,
 )
-from archer.rewards.math.numeric import parse_number, rounding_tolerance
+from archer.rewards.math.numeric import Number, parse_number, rounding_tolerance
 from archer.rewards.math.symbolic import equal_by_math_verify
 
 _DIGITS = 60
@@ -55,12 +55,8 @@ class SampledAlgebra:
         number, tree = parse_number(reference), _tree(answer)
         if number is not None and (tree is None or not is_finished(tree)):
             return False
-        rounded = parse_number(answer)
-        reference_tree = _tree(reference)
-        if rounded is not None and number is None and reference_tree is not None:
-            tolerance = rounding_tolerance(rounded)
-            if tolerance is not None and not variables(reference_tree):
-                return _within(reference_tree, rounded.value, tolerance)
+        if _rounds_to(tree, number) or _rounds_to(_tree(reference), parse_number(answer)):
+            return True
         return self.same(answer, reference)
 
     def equivalent(self, a: tuple[str, str], b: tuple[str, str]) -> Verdict:
@@ -105,17 +101,30 @@ def is_finished(node: Node) -> bool:
     """Tell whether an expression may stand for a plain number: nothing is left to work out but conventions.
 
     Numerals, fractions, mixed numbers, powers, roots, factorials and binomials of numerals are, and products
-    of them; a sum, a product of plain numerals, a function or a variable is a question repeated.
+    of them with one plain numeral at most; a sum, a product of plain numerals, a function or a variable is a
+    question repeated.
     """
     match node:
         case Numeral():
             return True
+        case Apply("^", (_, Numeral(exponent))) if exponent in (0, 1):
+            return False
         case Apply("neg" | "!" | "binom" | "root" | "mixed" | "^" | "/", arguments):
             return all(map(is_finished, arguments))
-        case Apply("*", arguments):
-            plain = all(isinstance(argument, Numeral) for argument in arguments)
-            return not plain and all(map(is_finished, arguments))
+        case Apply("*"):
+            parts = list(_factors(node))
+            numerals = sum(isinstance(part, Numeral) for part in parts)
+            return numerals < 2 and all(map(is_finished, parts))
     return False
+
+
+def _factors(node: Node) -> Iterator[Node]:
+    match node:
+        case Apply("*", arguments):
+            for argument in arguments:
+                yield from _factors(argument)
+        case _:
+            yield node
 
 
 def _equal(a: Node, b: Node) -> bool:
@@ -210,11 +219,16 @@ def _proportional(a: Node, b: Node) -> bool:
         return len(ratios) >= _MIN_POINTS and same
 
 
-def _within(node: Node, value: Fraction, tolerance: Fraction) -> bool:
+def _rounds_to(node: Node | None, rounded: Number | None) -> bool:
+    """Tell whether a decimal with enough digits is an expression's value, rounded."""
+    tolerance = rounding_tolerance(rounded) if rounded else None
+    if node is None or rounded is None or tolerance is None or variables(node):
+        return False
     try:
         with precision(_DIGITS):
             return bool(
-                abs(evaluate(node, {}) - evaluate(Numeral(value), {})) <= evaluate(Numeral(tolerance), {})
+                abs(evaluate(node, {}) - evaluate(Numeral(rounded.value), {}))
+                <= evaluate(Numeral(tolerance), {})
             )
     except UndefinedError:
         return False

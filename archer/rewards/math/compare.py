@@ -23,7 +23,7 @@ from archer.rewards.math.shapes import (
     Structure,
     Union,
 )
-from archer.rewards.math.structure import NAME, read
+from archer.rewards.math.structure import is_name, read
 from archer.rewards.math.text import squash
 from archer.rewards.math.units import DEGREES
 
@@ -108,6 +108,8 @@ def compare(answer: Structure, reference: Structure, algebra: Algebra) -> Verdic
         case Bracketed():
             return _compare_bracketed(answer, reference, algebra)
         case Collection():
+            if isinstance(answer, Collection) and _is_labelled(reference) and not _is_labelled(answer):
+                return _pairwise(answer.items, reference.items, algebra)
             if isinstance(answer, Collection):
                 return _same_items(answer.items, reference.items, algebra)
             return len(reference.items) == 1 and compare(answer, reference.items[0], algebra)
@@ -120,11 +122,17 @@ def compare(answer: Structure, reference: Structure, algebra: Algebra) -> Verdic
             return False  # an inequality that is not solved, and no inequality to compare with it
 
 
+def _is_labelled(items: Collection) -> bool:
+    """Tell whether all items are equations for different things: a = 3, b = 4."""
+    names = [_assignment(item)[0] if isinstance(item, Equation) else None for item in items.items]
+    return len(names) > 1 and None not in names and len({squash(name or "") for name in names}) == len(names)
+
+
 def _as_set(item: Structure) -> Structure:
     """Return an inequality as the set of values that satisfy it, if it is solved."""
     if not isinstance(item, Relation):
         return item
-    if item.operators == ("!=",) and NAME.fullmatch(squash(item.parts[0])):
+    if item.operators == ("!=",) and is_name(item.parts[0]):
         return reals_without([item.parts[1]])
     found = solved(item)
     return item if found is None else found.interval
@@ -207,10 +215,10 @@ def _compare_equation(answer: Structure, reference: Equation, algebra: Algebra) 
 def _assignment(equation: Equation) -> tuple[str | None, Structure]:
     """Return the name that an equation gives a value to, if it does, and the value it ends in."""
     first, last = equation.parts[0], equation.parts[-1]
-    if NAME.fullmatch(squash(last)) and not NAME.fullmatch(squash(first)):
+    if is_name(last) and not is_name(first):
         first, last = last, first
-    name = first if NAME.fullmatch(squash(first)) or isinstance(read(first), Bracketed) else None
-    return name, read(last)
+    named = is_name(first) or isinstance(read(first), Bracketed)
+    return first if named else None, read(last)
 
 
 def _stated_value(equation: Equation) -> Structure:
@@ -285,9 +293,15 @@ def _equal_multiples(
     """Compare values times factors."""
     numbers = parse_number(answer[0]), parse_number(reference[0])
     if numbers[0] is not None and numbers[1] is not None:
+        if numbers[1].places is not None and _is_undone_division(answer[0], numbers[0]):
+            return False
         return numbers_agree(_times(numbers[0], answer[1]), _times(numbers[1], reference[1]))
     ratio = answer[1] / reference[1]
     return algebra.answers(answer[0] if ratio == 1 else _multiple(answer[0], ratio), reference[0])
+
+
+def _is_undone_division(text: str, number: Number) -> bool:
+    return number.value.denominator == 1 and ("/" in text or r"\frac" in text)
 
 
 def _times(number: Number, scale: Fraction) -> Number:

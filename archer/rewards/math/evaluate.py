@@ -15,6 +15,7 @@ from archer.rewards.math.expression import Apply, Constant, Node, Numeral, Varia
 
 MAX_DIGITS = 20_000
 _MAX_FACTORIAL = 5_000
+_MAX_GAMMA = 200
 
 Value = Any  # mpmath's mpf or mpc, which have no types
 
@@ -134,15 +135,19 @@ def _exponential(mp: Any, exponent: Value) -> Value:
     return _power(mp, +mp.e, exponent)
 
 
-def _factorial(mp: Any, n: Value) -> Value:
-    if abs(n) > _MAX_FACTORIAL:
+def _check_factorial(mp: Any, n: Value) -> None:
+    if abs(n) > (_MAX_FACTORIAL if mp.isint(n) else _MAX_GAMMA):
         raise UndefinedError
+
+
+def _factorial(mp: Any, n: Value) -> Value:
+    _check_factorial(mp, n)
     return mp.gamma(n + 1)
 
 
 def _binomial(mp: Any, n: Value, k: Value) -> Value:
-    if max(abs(n), abs(k)) > _MAX_FACTORIAL:
-        raise UndefinedError
+    _check_factorial(mp, n)
+    _check_factorial(mp, k)
     return mp.binomial(n, k)
 
 

@@ -15,7 +15,7 @@ _DEGREES = re.compile(r"\s*\^\\circ\s*([CF]?)$")
 _CURRENCY = re.compile(rf"^(-?)\s*\\?([{re.escape(CURRENCIES)}])\s*")
 _TEXT_UNIT = re.compile(r"\s*\\text\s*\{(?P<name>[^{}\\]*)\}\s*(?P<power>\^\s*\{?\s*[23]\s*\}?)?$")
 _BARE_UNIT = re.compile(r"(?P<gap>\s*)(?P<name>[A-Za-z][A-Za-z/ ]*)(?P<power>\^\s*\{?\s*[23]\s*\}?)?$")
-_BASE = re.compile(r"(?P<digits>[0-9A-F]+)_\{?\s*(?:\\text\s*\{\s*)?(?P<base>[0-9]{1,2}|[a-z]+)\s*\}*$")
+_BASE = re.compile(r"(?P<digits>[0-9][0-9A-F]*)_\{?\s*(?:\\text\s*\{\s*)?(?P<base>[0-9]{1,2}|[a-z]+)\s*\}*$")
 _BASE_WORDS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _NO_NOUN = re.compile(
@@ -52,7 +52,7 @@ def read_quantity(text: str) -> Quantity:
     if degrees:
         return Quantity(unwrapped(text[: degrees.start()]), unit=DEGREES)
     base = _BASE.fullmatch(squash(text))
-    if base:
+    if base and (base["base"].isdigit() or base["base"] in _BASE_WORDS):
         name = base["base"]
         number = _BASE_WORDS.index(name) + 2 if name in _BASE_WORDS else name
         return Quantity(base["digits"], unit=Unit(f"base {number}"))

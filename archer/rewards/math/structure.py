@@ -17,7 +17,7 @@ from archer.rewards.math.shapes import (
     Structure,
     Union,
 )
-from archer.rewards.math.text import squash, tidy, unwrapped
+from archer.rewards.math.text import tidy, unwrapped
 
 _PAIRS = {"(": ")", "[": "]", r"\{": r"\}", r"\lbrace": r"\rbrace", r"\langle": r"\rangle"}
 
@@ -46,7 +46,12 @@ _ALL_BUT = re.compile(r"\\mathbb\s*\{?R\}?\s*(?:\\setminus|\\backslash|-)\s*\\\{
 _REALS = re.compile(r"\\mathbb\s*\{?R\}?")
 _EMPTY = re.compile(r"\\(?:emptyset|varnothing)|\\\{\s*\\\}|\\text\{\s*no solutions?\s*\}", re.IGNORECASE)
 _PLUS_MINUS = re.compile(r"\\(pm|mp)(?![A-Za-z])\s*")
-NAME = re.compile(r"\\?[A-Za-z]+(?:_(?:\\?[A-Za-z0-9]+|\{[^{}]*\}))?'*(?:\([A-Za-z, ]+\))?")
+_SUBSCRIPT = re.compile(r"_\s*(?:\\?[A-Za-z0-9]+|\{[^{}]*\})")
+_ARGUMENTS = re.compile(r"(?<=[A-Za-z])\s*\([^()]*\)")
+_NAME = re.compile(r"[A-Za-z\\{} '|]*[A-Za-z][A-Za-z\\{} '|]*")
+_OPERATION = re.compile(
+    r"\\(?:frac|sqrt|binom|cdot|times|div|pi|infty|log|ln|exp|sin|cos|tan|pm)(?![A-Za-z])"
+)
 
 
 _NOTHING = Scalar("")
@@ -75,6 +80,12 @@ def _read(text: str) -> Structure:
     if len(pieces) > 1:
         return Union(tuple(_read(piece) for piece in pieces))
     return _read_one(text)
+
+
+def is_name(text: str) -> bool:
+    r"""Tell whether a text names something, as opposed to stating it: `x`, `f(2)`, `\angle ABC`, `S_{10}`."""
+    bare = _ARGUMENTS.sub("", _SUBSCRIPT.sub("", text))
+    return _NAME.fullmatch(bare) is not None and _OPERATION.search(text) is None
 
 
 def _list_items(text: str) -> Structure | None:
@@ -144,7 +155,7 @@ def _read_equation(text: str) -> Structure | None:
     exact, *rough = split(text, _APPROXIMATELY)
     if rough and not exact.strip():
         return _read(rough[0])
-    if rough and not NAME.fullmatch(squash(exact)):
+    if rough and not is_name(exact):
         return _read(exact)  # what is rounded after it adds nothing
     parts = split("=".join([exact, *rough]), _EQUALS)
     if len(parts) == 1:

@@ -78,11 +78,16 @@ def find_unit(name: str) -> Unit | None:
     first, _, rest = name.partition(" ")
     if first in _WORD_POWERS and rest:
         return _raised(rest, _WORD_POWERS[first])
-    return _UNITS.get(name) or _UNITS.get(name.removesuffix("s"))
+    return _named(name)
+
+
+def _named(name: str) -> Unit | None:
+    singular = name.removesuffix("s") if len(name) > 2 else name  # ms is no plural of m
+    return _UNITS.get(name) or _UNITS.get(singular)
 
 
 def _raised(name: str, exponent: int) -> Unit | None:
-    unit = _UNITS.get(name) or _UNITS.get(name.removesuffix("s"))
+    unit = _named(name)
     return None if unit is None else Unit(f"{unit.measures}^{exponent}", unit.factor**exponent)
 
 

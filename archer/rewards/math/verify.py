@@ -6,6 +6,7 @@ a worker process.
 """
 
 import math
+import re
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
@@ -14,7 +15,7 @@ from typing import Any
 from archer.errors import ArcherError
 from archer.rewards.boxed import boxed_answer
 from archer.rewards.math.algebra import SampledAlgebra
-from archer.rewards.math.compare import Algebra, NoAlgebra, any_of, compare
+from archer.rewards.math.compare import Algebra, NoAlgebra, any_of, compare, words
 from archer.rewards.math.numeric import MAX_NUMERAL_CHARS
 from archer.rewards.math.shapes import Structure
 from archer.rewards.math.structure import read
@@ -22,6 +23,7 @@ from archer.rewards.math.text import squash, tidy
 from archer.rewards.types import RewardResult
 
 MAX_ANSWER_CHARS = 2000
+_TEXT = re.compile(r"\\text\s*\{[^{}\\]*[A-Za-z]{2}[^{}\\]*\}")
 
 
 def reference_answers(ground_truth: Any) -> tuple[str, ...]:
@@ -82,8 +84,11 @@ def _judge(answer: str, reference: str, algebra: Algebra) -> bool | None:
         return True
     if len(answer) > MAX_ANSWER_CHARS or len(reference) > MAX_ANSWER_CHARS:
         return False
-    if squash(tidy(answer)) == squash(tidy(reference)) != "":
+    spelling, reference_spelling = squash(tidy(answer)), squash(tidy(reference))
+    if spelling == reference_spelling != "":
         return True
+    if _TEXT.fullmatch(reference_spelling):
+        return words(spelling) == words(reference_spelling) != ""
     return compare(_read(answer), _read(reference), algebra)
 
 
