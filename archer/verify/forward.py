@@ -35,10 +35,8 @@ def exact_copy(model: PreTrainedModel) -> PreTrainedModel:
 
 def token_log_probs(model: Callable[..., Any], batch: MicroBatch) -> Tensor:
     """[n, L] log pi of every response token at temperature 1, 0 outside the mask."""
-    row, position = batch.emitting_positions()
-    logits = model(input_ids=batch.input_ids, use_cache=False).logits[row, position]
-    values = logits.log_softmax(-1).gather(-1, batch.tokens[batch.mask][:, None])[:, 0]
-    return torch.zeros(batch.mask.shape, dtype=values.dtype).masked_scatter(batch.mask, values)
+    logits = batch.gather(model(input_ids=batch.input_ids, use_cache=False).logits)
+    return batch.scatter(logits.log_softmax(-1).gather(-1, batch.response_tokens[:, None])[:, 0])
 
 
 def forward_differentiable() -> AbstractContextManager[None]:

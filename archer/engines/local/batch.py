@@ -64,19 +64,32 @@ class MicroBatch:
     """Rows that go through the model together: prompt and response, right-padded to S.
 
     Right padding needs no attention mask: in a causal model no real token sees what follows it.
-    The position that emits response token t of row r is `prompt_len[r] + t - 1`.
+    The position that emits response token t of row r is `prompt_len[r] + t - 1`. What the program has to
+    know stays on the CPU: asking the device for it would wait for all work before.
     """
 
-    rows: Tensor  # [n] row numbers in the step's responses
+    rows: Tensor  # [n] row numbers in the step's responses, on the CPU
     input_ids: Tensor  # [n, S]
     tokens: Tensor  # [n, L] response tokens
     mask: Tensor  # [n, L] bool
-    prompt_lengths: Tensor  # [n]
+    prompt_lengths: Tensor  # [n] on the CPU
+    lengths: Tensor  # [n] of the responses, on the CPU
+    emitting: Tensor  # [T] where in the flattened [n, S] each response token is emitted, row by row
+    places: Tensor  # [T] where in the flattened [n, L] each response token stands
 
-    def emitting_positions(self) -> tuple[Tensor, Tensor]:
-        """Return (row, position in S) of every response token, row by row: two [T] tensors."""
-        row, token = self.mask.nonzero(as_tuple=True)
-        return row, self.prompt_lengths[row] + token - 1
+    def gather(self, values: Tensor) -> Tensor:
+        """Return [T, ...], the values of an [n, S, ...] tensor where response tokens are emitted."""
+        return values.flatten(0, 1).index_select(0, self.emitting)
+
+    def scatter(self, values: Tensor) -> Tensor:
+        """Place [T] values of the response tokens in an [n, L] tensor, zeros elsewhere."""
+        flat = values.new_zeros(self.mask.numel()).index_copy(0, self.places, values)
+        return flat.view(self.mask.shape)
+
+    @property
+    def response_tokens(self) -> Tensor:
+        """[T] all response tokens, row by row."""
+        return self.tokens.flatten().index_select(0, self.places)
 
 
 def micro_batch(responses: Responses, rows: Sequence[int], device: torch.device) -> MicroBatch:
@@ -86,13 +99,26 @@ def micro_batch(responses: Responses, rows: Sequence[int], device: torch.device)
         torch.cat([torch.tensor(prompt.token_ids, dtype=torch.long), tokens[mask]])
         for prompt, tokens, mask in zip(part.prompts, part.tokens, part.mask, strict=True)
     ]
+    input_ids = torch.nn.utils.rnn.pad_sequence(sequences, batch_first=True)
+    prompt_lengths = torch.tensor([len(prompt.token_ids) for prompt in part.prompts])
+    row, token = part.mask.nonzero(as_tuple=True)
     return MicroBatch(
         rows=torch.as_tensor(rows, dtype=torch.long),
-        input_ids=torch.nn.utils.rnn.pad_sequence(sequences, batch_first=True).to(device),
-        tokens=part.tokens.to(device),
-        mask=part.mask.to(device),
-        prompt_lengths=torch.tensor([len(prompt.token_ids) for prompt in part.prompts], device=device),
+        input_ids=send(input_ids, device),
+        tokens=send(part.tokens, device),
+        mask=send(part.mask, device),
+        prompt_lengths=prompt_lengths,
+        lengths=part.lengths,
+        emitting=send(row * input_ids.shape[1] + prompt_lengths[row] + token - 1, device),
+        places=send(row * part.mask.shape[1] + token, device),
     )
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy to the device without waiting for the work it has still to do."""
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def split_by_tokens(lengths: Sequence[int], rows: Sequence[int], budget: int) -> Iterator[list[int]]:

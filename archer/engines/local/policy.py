@@ -31,11 +31,15 @@ class TokenStats:
         """Return a place to gather those of a whole step, [N, L] on the CPU."""
         return cls(torch.zeros(shape), torch.zeros(shape))
 
+    def detached(self) -> "TokenStats":
+        """Return the values without the graph they came from."""
+        return TokenStats(self.log_probs.detach(), self.entropy.detach())
+
     def put(self, batch: MicroBatch, stats: "TokenStats") -> None:
         """Fill in the rows of a micro-batch."""
         width = batch.mask.shape[1]
-        self.log_probs[batch.rows, :width] = stats.log_probs.detach().float().cpu()
-        self.entropy[batch.rows, :width] = stats.entropy.detach().float().cpu()
+        self.log_probs[batch.rows, :width] = stats.log_probs.float().cpu()
+        self.entropy[batch.rows, :width] = stats.entropy.float().cpu()
 
 
 class Policy:
@@ -56,18 +60,17 @@ class Policy:
 
         Entropy carries a gradient only with `entropy_grad` (an entropy bonus in the loss).
         """
-        row, position = batch.emitting_positions()
-        tokens = batch.tokens[batch.mask]  # [T]
+        tokens = batch.response_tokens
         with self.compute.autocast():
             if self._plain_head:
                 hidden = self.model.base_model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
-                log_probs, entropy = self._through_head(hidden[row, position], tokens, entropy_grad)
+                log_probs, entropy = self._through_head(batch.gather(hidden), tokens, entropy_grad)
             else:
                 logits = self.model(input_ids=batch.input_ids, use_cache=False).logits
                 log_probs, entropy = token_statistics(
-                    logits[row, position], tokens, self.temperature, entropy_grad
+                    batch.gather(logits), tokens, self.temperature, entropy_grad
                 )
-        return TokenStats(_scatter(log_probs, batch.mask), _scatter(entropy, batch.mask))
+        return TokenStats(batch.scatter(log_probs), batch.scatter(entropy))
 
     def _through_head(self, hidden: Tensor, tokens: Tensor, entropy_grad: bool) -> tuple[Tensor, Tensor]:
         head = self.model.get_output_embeddings()
@@ -130,8 +133,3 @@ def token_statistics(
         # A logit of -inf has probability 0 and adds nothing, but 0 * -inf would be NaN.
         entropy = normaliser - (probs * z.masked_fill(probs == 0, 0.0)).sum(-1)
     return log_probs, entropy
-
-
-def _scatter(values: Tensor, mask: Tensor) -> Tensor:
-    """Place [T] values at the True positions of an [n, L] mask, zeros elsewhere."""
-    return torch.zeros(mask.shape, dtype=values.dtype, device=values.device).masked_scatter(mask, values)

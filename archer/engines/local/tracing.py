@@ -52,7 +52,7 @@ class InfluenceRecorder:
     def capture(self, batch: MicroBatch) -> Iterator[None]:
         """Surround the forward and backward of one micro-batch."""
         layout = Layout.padded(
-            self._traced(batch), batch.prompt_lengths, batch.mask.sum(-1), batch.input_ids.shape[1]
+            self._traced(batch), batch.prompt_lengths, batch.lengths, batch.input_ids.shape[1]
         )
         with self.tracer.capture(layout):
             yield
@@ -61,7 +61,7 @@ class InfluenceRecorder:
         self, loss: Tensor, log_probs: Tensor, batch: MicroBatch, advantages: Tensor, rewards: Tensor
     ) -> None:
         """Between forward and backward: [n, L] log-probs and advantages, [n] rewards."""
-        where = Layout.responses(self._traced(batch), batch.mask.sum(-1), log_probs.shape[1])
+        where = Layout.responses(self._traced(batch), batch.lengths, log_probs.shape[1])
         self.tracer.watch(loss, log_probs, where, advantages, rewards[:, None])
 
     def score(self, rows: list[int]) -> None:

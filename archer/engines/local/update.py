@@ -9,7 +9,14 @@ from torch import Tensor
 
 from archer.algorithms.aggregation import LossTotals
 from archer.config.model import ActorConfig
-from archer.engines.local.batch import Responses, micro_batch, split_by_rows, split_by_tokens
+from archer.engines.local.batch import (
+    MicroBatch,
+    Responses,
+    micro_batch,
+    send,
+    split_by_rows,
+    split_by_tokens,
+)
 from archer.engines.local.experience import Experience
 from archer.engines.local.loss import MicroBatchLoss, take
 from archer.engines.local.policy import Policy, TokenStats
@@ -82,10 +89,12 @@ class Updater:
         """Backward through one mini-batch, a micro-batch at a time; returns its loss terms.
 
         `seen` takes what the first epoch sees of every response; influence is captured in that epoch alone.
+        Nothing is read from the device before the end, so that it never waits for the program.
         """
         totals = LossTotals.of(experience.responses.mask[rows])
         self.optimizer.zero_grad(set_to_none=True)
-        terms: dict[str, float] = {}
+        terms: dict[str, Tensor] = {}
+        passes: list[tuple[MicroBatch, TokenStats]] = []
         idle = self._idle_rows(experience, rows)
         active = [row for row in rows if row not in idle]
         if not active:  # a gradient of zero, which the optimizer's momentum still answers
@@ -96,21 +105,22 @@ class Updater:
                 batch = micro_batch(experience.responses, chunk, self.policy.compute.device)
                 stats = self.policy.token_stats(batch)
                 self._loss(experience, batch, stats, totals, sums, terms)
-                if seen is not None:
-                    seen.put(batch, stats)
+                passes.append((batch, stats))
         for chunk in micro_batches(experience.responses, active, self.config):
             batch = micro_batch(experience.responses, chunk, self.policy.compute.device)
             with self.recorder.capture(batch) if seen is not None else nullcontext():
                 stats = self.policy.token_stats(batch, entropy_grad=self.config.entropy_coeff != 0)
                 loss = self._loss(experience, batch, stats, totals, sums, terms)
                 if seen is not None:
-                    rewards = experience.judged.scores[batch.rows].to(loss.device)
+                    rewards = send(experience.judged.scores[batch.rows], loss.device)
                     advantages = take(experience.advantages, batch)
                     self.recorder.watch(loss, stats.log_probs, batch, advantages, rewards)
                 loss.backward()
-            if seen is not None:
+            passes.append((batch, stats.detached()))
+        if seen is not None:
+            for batch, stats in passes:
                 seen.put(batch, stats)
-        return terms
+        return {name: float(value) for name, value in terms.items()}
 
     def _idle_rows(self, experience: Experience, rows: list[int]) -> set[int]:
         """Return the rows whose gradient is exactly zero, so that no backward is spent on them.

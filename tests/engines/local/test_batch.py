@@ -86,7 +86,8 @@ def test_joined_responses_keep_every_row_and_pad_the_shorter_part(make_responses
 def test_the_emitting_position_of_a_token_is_the_one_before_it(make_responses):
     responses = make_responses([3, 1, 6], [4, 7, 2])
     batch = micro_batch(responses, [2, 0, 1], CPU)
-    row, position = batch.emitting_positions()
+    width = batch.input_ids.shape[1]
+    row, position = batch.emitting // width, batch.emitting % width
     assert len(row) == 4 + 7 + 2
     expected = [
         (place, len(responses.prompts[r].token_ids) + t - 1)
@@ -95,6 +96,8 @@ def test_the_emitting_position_of_a_token_is_the_one_before_it(make_responses):
     ]
     assert list(zip(row.tolist(), position.tolist(), strict=True)) == expected
     assert torch.equal(batch.input_ids[row, position + 1], batch.tokens[batch.mask])
+    assert torch.equal(batch.response_tokens, batch.tokens[batch.mask])
+    assert torch.equal(batch.scatter(batch.response_tokens), batch.tokens * batch.mask)
 
 
 def test_a_micro_batch_holds_prompt_and_response_without_a_gap(make_responses):
