@@ -1,0 +1,174 @@
+"""One rank of verl's real engine, without Ray: `python rank.py RANK RANKS STORE INPUT OUTPUT`.
+
+INPUT holds old log-probs and entropies by case; OUTPUT gets what the rank scored, or the factors it captured.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+os.environ["VERL_PLATFORM"] = "cpu"
+os.environ["VERL_USE_EXTERNAL_MODULES"] = "archer.engines.verl.cpu.platform"
+sys.path.insert(0, str(Path(__file__).parent))
+
+import torch
+import torch.distributed as dist
+from fixed_batch import ALL, EACH, LONGEST, LR, MODEL, Case, actor, advantages, groups, responses
+from tensordict import TensorDict
+from verl.trainer.config import CheckpointConfig
+from verl.utils import tensordict_utils as tu
+from verl.workers.config import FSDPEngineConfig, FSDPOptimizerConfig, HFModelConfig
+from verl.workers.engine import EngineRegistry
+
+import archer.engines.verl.plugin  # noqa: F401
+from archer.engines.verl import influence
+from archer.engines.verl.engine import ROW_ID
+from archer.engines.verl.loss import RankLoss
+from archer.engines.verl.order import order_rows
+from archer.influence import Layout, select_groups
+
+
+def make_engine(case: Case):
+    torch.manual_seed(0)
+    model = HFModelConfig(
+        path=MODEL,
+        override_config={"attn_implementation": "sdpa"},
+        use_remove_padding=case.packed,
+        enable_gradient_checkpointing=case.checkpointed,
+        lora_rank=case.lora_rank,
+        target_modules=["q_proj", "v_proj"],
+    )
+    engine = EngineRegistry.new(
+        "language_model",
+        "fsdp2",
+        model_config=model,
+        engine_config=FSDPEngineConfig(
+            strategy="fsdp2",
+            use_torch_compile=False,
+            mixed_precision={"param_dtype": case.dtype, "reduce_dtype": "fp32"},
+            pad_to_length=case.pad_to_length,
+            pad_to_length_bucket=64,
+        ),
+        optimizer_config=FSDPOptimizerConfig(lr=LR, weight_decay=0.01, total_training_steps=10),
+        checkpoint_config=CheckpointConfig(),
+    )
+    engine.initialize()
+    return engine
+
+
+def deal(lengths, parts):
+    """Shares of equal size and unequal content: every second row to the next rank."""
+    return [list(range(part, len(lengths), parts)) for part in range(parts)]
+
+
+def jagged(lines):
+    return torch.nested.as_nested_tensor(list(lines), layout=torch.jagged)
+
+
+def mini_batch(rows: list[int], case: Case, given: dict[str, torch.Tensor]) -> TensorDict:
+    batch = responses()
+    lengths = batch.lengths.tolist()
+    prompts = [torch.tensor(batch.prompts[row].token_ids) for row in rows]
+    answers = [batch.tokens[row, : lengths[row]] for row in rows]
+
+    def part(values):
+        return jagged(values[row, : lengths[row]] for row in rows)
+
+    ones = [torch.ones(lengths[row], dtype=torch.long) for row in rows]
+    data = TensorDict(
+        {
+            "prompts": jagged(prompts),
+            "responses": jagged(answers),
+            "input_ids": jagged([torch.cat(pair) for pair in zip(prompts, answers, strict=True)]),
+            "position_ids": jagged(
+                [torch.arange(len(p) + len(a)) for p, a in zip(prompts, answers, strict=True)]
+            ),
+            "response_mask": jagged(ones),
+            "loss_mask": jagged(ones),
+            "old_log_probs": part(given["old_log_probs"]),
+            "entropy": part(given["entropy"]),
+            "advantages": part(advantages(batch.mask)),
+            ROW_ID: torch.tensor(rows),
+        },
+        batch_size=len(rows),
+    )
+    tu.assign_non_tensor(
+        data,
+        use_remove_padding=case.packed,
+        use_dynamic_bsz=case.dynamic,
+        micro_batch_size_per_gpu=2,
+        max_token_len_per_gpu=actor(case).ppo_max_token_len_per_gpu,
+        use_fused_kernels=False,
+        temperature=1.0,
+        calculate_entropy=False,
+        pad_token_id=0,
+    )
+    return data
+
+
+def run(case: Case, given: dict[str, torch.Tensor], rank: int, ranks: int):
+    engine = make_engine(case)
+    recorder = engine.trace(case.influence)
+    batch = responses()
+    size = len(batch) // case.mini_batches
+    owners = [row // EACH for row in range(len(batch))]
+    order = order_rows(owners, batch.lengths.tolist(), size, ranks, deal)
+    chosen = set(select_groups(groups(), 0).groups)
+    plan = tuple(
+        tuple(group for group in groups() if group in chosen and group.rows[0] in rows)
+        for rows in order.mini_batches
+    )
+    recorder.begin(influence.TracePlan(plan, dict.fromkeys(range(len(batch)), 1.0)))
+    share = len(batch) // ranks
+    mine = order.rows[rank * share : (rank + 1) * share]
+    each = size // ranks
+    loss = RankLoss(actor(case), LONGEST)
+    norms = []
+    with engine.train_mode():
+        for start in range(0, share, each):
+            data = mini_batch(mine[start : start + each], case, given)
+            if case.factors:
+                engine.forward_backward_batch(data, loss)
+                return factors(recorder, batch)
+            norms.append(engine.train_batch(data, loss_function=loss)["metrics"]["grad_norm"])
+    return {"trace": recorder.finish(), "norms": norms, "sums": loss.sums.read(), "terms": loss.terms}
+
+
+def factors(recorder, batch):
+    """{(row, token): gradient of that token's own logit, summed over the modules' only one}."""
+    found = {}
+    for captured in recorder.tracer._batches:
+        (u,) = captured.u.values()
+        for row, token, line in zip(captured.row.tolist(), captured.token.tolist(), u, strict=True):
+            found[row, token] = float(line[batch.tokens[row, token]])
+    return found
+
+
+def shift() -> None:
+    """Let every layout name the neighbour of the right position."""
+    right = influence.TracedRows.packed
+
+    def wrong(self, padding: int = 0) -> Layout:
+        layout = right(self, padding)
+        return Layout(layout.row.roll(1), layout.token.roll(1))
+
+    influence.TracedRows.packed = wrong
+
+
+def main(rank: int, ranks: int, store: str, source: str, target: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
+    given = torch.load(source)
+    found = {}
+    right = influence.TracedRows.packed
+    for name, case in ALL.items():
+        if case.shifted:
+            shift()
+        found[name] = run(case, given["off" if case.off_policy else "on"], rank, ranks)
+        influence.TracedRows.packed = right
+    torch.save(found, target)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

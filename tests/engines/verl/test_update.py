@@ -1,0 +1,196 @@
+"""verl's real engine on a fixed batch: one rank and two give the local engine's influence and metrics."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from archer.engines.local.batch import micro_batch
+from archer.engines.local.device import Compute
+from archer.engines.local.policy import Policy
+from archer.engines.local.tracing import InfluenceRecorder
+from archer.engines.local.update import Updater
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from fixed_batch import (  # noqa: E402
+    ALL,
+    BF16,
+    CANARY,
+    CASES,
+    LONGEST,
+    LR,
+    MODEL,
+    Case,
+    actor,
+    advantages,
+    experience,
+    responses,
+)
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("verl")
+torch.set_num_threads(1)
+
+
+def policy() -> Policy:
+    model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32).eval()
+    return Policy(model, Compute(torch.device("cpu"), torch.float32), 1.0)
+
+
+@pytest.fixture(scope="module")
+def given():
+    """Old log-probs and entropies: of the policy itself, and of another one, far from it."""
+    batch = responses()
+    with torch.no_grad():
+        stats = policy().token_stats(micro_batch(batch, range(len(batch)), torch.device("cpu")))
+    noise = torch.randn(stats.log_probs.shape, generator=torch.Generator().manual_seed(1))
+    away = torch.where(batch.mask, stats.log_probs + 0.3 * noise, 0.0)
+    return {
+        "on": {"old_log_probs": stats.log_probs, "entropy": stats.entropy},
+        "off": {"old_log_probs": away, "entropy": stats.entropy},
+    }
+
+
+@pytest.fixture(scope="module")
+def outputs(given, tmp_path_factory):
+    """{number of ranks: what each rank found}, from three processes side by side."""
+    folder = tmp_path_factory.mktemp("ranks")
+    torch.save(given, folder / "given.pt")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    processes = {}
+    for ranks in (1, 2):
+        for rank in range(ranks):
+            arguments = [str(rank), str(ranks), str(folder / f"store{ranks}"), str(folder / "given.pt")]
+            out = folder / f"{ranks}-{rank}.pt"
+            log = (folder / f"{ranks}-{rank}.log").open("w")
+            processes[ranks, rank] = (
+                subprocess.Popen(
+                    [sys.executable, str(HERE / "rank.py"), *arguments, str(out)],
+                    cwd=HERE.parents[2],
+                    env=environment,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                ),
+                out,
+            )
+    found = {1: [], 2: []}
+    for (ranks, rank), (process, out) in processes.items():
+        code = process.wait(timeout=600)
+        assert code == 0, (folder / f"{ranks}-{rank}.log").read_text()[-3000:]
+        found[ranks].append(torch.load(out, weights_only=False))
+    return found
+
+
+def local_update(case: Case, given):
+    the_policy = policy()
+    recorder = InfluenceRecorder(the_policy.model, case.influence)
+    optimizer = torch.optim.AdamW(the_policy.model.parameters(), lr=LR, weight_decay=0.01)
+    updater = Updater(the_policy, optimizer, actor(case), LONGEST, recorder=recorder)
+    old = given["off" if case.off_policy else "on"]
+    step = experience(old["old_log_probs"], old["entropy"])
+    return updater.update(step, step=1, traced=True), recorder.influence.numpy()
+
+
+def gathered(outputs, case: str) -> np.ndarray:
+    """The ranks' scores as [N, L]; a row that two ranks scored would be an error."""
+    influence = np.full(responses().mask.shape, np.nan, dtype=np.float32)
+    for found in outputs:
+        for row, scores in found[case]["trace"].scores.items():
+            assert np.isnan(influence[row]).all()
+            influence[row, : len(scores)] = scores
+    return influence
+
+
+def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
+    """Largest deviation over all tokens, relative to the largest score."""
+    assert (np.isnan(found) == np.isnan(expected)).all()
+    return float(np.nanmax(np.abs(found - expected)) / np.nanmax(np.abs(expected)))
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_influence_is_the_local_engines(outputs, given, ranks, case):
+    _, expected = local_update(CASES[case], given)
+    assert np.isfinite(expected).sum() == int(responses().mask.sum()) - int(responses().mask[8:12].sum())
+    # After a step of Adam the weights themselves differ by what rounding makes of tiny gradients.
+    tolerance = 2e-5 if CASES[case].mini_batches == 1 else 2e-4
+    assert relative_error(gathered(outputs[ranks], case), expected) < tolerance
+
+
+@pytest.mark.parametrize("case", ["packed", "two mini-batches", "another objective, second backward"])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_update_is_the_local_engines(outputs, given, ranks, case):
+    result, _ = local_update(CASES[case], given)
+    found = [rank[case] for rank in outputs[ranks]]
+    for rank in found:
+        assert sum(rank["norms"]) / len(rank["norms"]) == pytest.approx(
+            result.metrics["actor/grad_norm"], rel=1e-4
+        )
+    loss = sum(rank["terms"]["pg_loss"] for rank in found) / CASES[case].mini_batches
+    assert loss == pytest.approx(result.metrics["actor/pg_loss"], rel=1e-4, abs=1e-7)
+    for name in ("pg_clipfrac", "ppo_kl", "entropy"):
+        total = sum(rank["sums"][name][0] for rank in found)
+        tokens = sum(rank["sums"][name][1] for rank in found)
+        assert total / tokens == pytest.approx(result.metrics[f"actor/{name}"], rel=1e-4, abs=1e-6)
+
+
+def test_groups_that_cross_ranks_are_computed(outputs):
+    for rank in outputs[2]:
+        assert rank["packed"]["trace"].metrics["influence_trace/debug_cross_rank_groups"] == 3
+
+
+def test_the_second_backward_is_one_on_all_ranks(outputs):
+    counts = [
+        rank["another objective, second backward"]["trace"].metrics["influence_trace/debug_second_backwards"]
+        for rank in outputs[2]
+    ]
+    assert counts[0] == counts[1] > 0
+
+
+def test_bfloat16_keeps_the_order_of_scores(outputs, given):
+    _, expected = local_update(ALL[BF16], given)
+    for ranks in (1, 2):
+        found = gathered(outputs[ranks], BF16)
+        valid = np.isfinite(expected)
+        a, b = found[valid].argsort().argsort(), expected[valid].argsort().argsort()
+        assert np.corrcoef(a, b)[0, 1] > 0.98
+
+
+def test_adapters_are_traced_in_place_of_frozen_weights(outputs):
+    one, two = gathered(outputs[1], "lora"), gathered(outputs[2], "lora")
+    assert np.isfinite(one).any()
+    assert relative_error(two, one) < 2e-5
+
+
+def identity(outputs, case: str, given, ranks: int) -> tuple[float, float]:
+    """(slope, relative error) of the captured gradient of each token's logit against -A (1 - p) dp / N."""
+    mask = responses().mask
+    p = given["on"]["old_log_probs"].exp()
+    wanted = -advantages(mask) * (1 - p) / int(mask.sum())
+    measured = {key: value for rank in outputs[ranks] for key, value in rank[case].items()}
+    got = np.array(list(measured.values()))
+    expected = np.array([float(wanted[key]) for key in measured])
+    slope = float(got @ expected / (expected @ expected))
+    return slope, float(np.linalg.norm(got - slope * expected) / np.linalg.norm(got))
+
+
+@pytest.mark.parametrize("case", [name for name in CANARY if not CANARY[name].shifted])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_every_gradient_is_that_of_its_row_and_token(outputs, given, ranks, case):
+    slope, error = identity(outputs, case, given, ranks)
+    assert slope == pytest.approx(ranks, rel=1e-5)  # verl multiplies the loss by the number of ranks
+    assert error < 1e-5
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_shifted_layout_is_found_out(outputs, given, ranks):
+    slope, error = identity(outputs, "canary shifted", given, ranks)
+    assert error > 0.5
+    assert abs(slope - ranks) > 0.1
