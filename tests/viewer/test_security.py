@@ -83,6 +83,46 @@ def test_no_text_but_the_token_matches_it(given_text: str) -> None:
     assert guard._matches(given_text) == (given_text == TOKEN)
 
 
+def test_the_token_is_compared_in_constant_time(
+    client: Callable[..., TestClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever comes, by address or cookie, goes through `hmac.compare_digest`, and nothing else decides."""
+    compared: list[bytes] = []
+    monkeypatch.setattr("hmac.compare_digest", lambda given, token: bool(compared.append(given)))
+    access = Access.of("0.0.0.0", 7862, TOKEN)
+    connection = client(access, "http://machine.example:7862")
+    assert connection.get(f"/?token={TOKEN}").status_code == 401
+    assert connection.get("/", headers={"Cookie": f"{access.cookie}={TOKEN}"}).status_code == 401
+    assert compared.count(TOKEN.encode()) == 2
+
+
+def test_cookies_of_other_programs_do_not_stand_in_the_way(client: Callable[..., TestClient]) -> None:
+    access = Access.of("0.0.0.0", 7862, TOKEN)
+    connection = client(access, "http://machine.example:7862")
+    cookies = f'_xsrf=2|a|b|1; prefs={{"a": [1, 2]}}; x@y="; {access.cookie}={TOKEN}; =; ;;'
+    assert connection.get("/api/runs", headers={"Cookie": cookies}).status_code == 200
+
+
+def test_a_browser_gets_a_page_and_a_program_a_sentence(client: Callable[..., TestClient]) -> None:
+    connection = client(Access.of("0.0.0.0", 7862, TOKEN), "http://machine.example:7862")
+    page = connection.get("/", headers={"Accept": "text/html,*/*"})
+    assert page.status_code == 401
+    assert "<form" in page.text and "<script" not in page.text
+    assert page.headers["content-security-policy"].startswith("default-src 'none'; style-src 'sha256-")
+    assert page.headers["cache-control"] == "no-store"
+    sentence = connection.get("/api/runs", headers={"Accept": "application/json"})
+    assert sentence.text.startswith("This viewer needs its token.")
+
+
+def test_a_socket_without_the_token_is_closed(client: Callable[..., TestClient]) -> None:
+    from starlette.websockets import WebSocketDisconnect
+
+    connection = client(Access.of("0.0.0.0", 7862, TOKEN), "http://machine.example:7862")
+    for path in ("/anything", f"/anything?token={TOKEN}"):
+        with pytest.raises(WebSocketDisconnect), connection.websocket_connect(path):
+            pass
+
+
 def test_a_token_is_made_where_one_is_needed_and_none_is_given() -> None:
     first, second = Access.of("0.0.0.0", 7862), Access.of("0.0.0.0", 7862)
     assert first.token and second.token and first.token != second.token
@@ -93,6 +133,9 @@ def test_a_token_is_made_where_one_is_needed_and_none_is_given() -> None:
 def test_short_tokens_and_absurd_ports_are_refused() -> None:
     with pytest.raises(ArcherError, match="at least 16"):
         Access.of("0.0.0.0", 7862, "short")
+    for token in ("with a blank in it ", "semicolon;semicolon;", "zeilen\r\numbruch-x", "größergrößergrößer"):
+        with pytest.raises(ArcherError, match="letters, digits"):
+            Access.of("0.0.0.0", 7862, token)
     with pytest.raises(ArcherError, match="0 to 65535"):
         Access.of("127.0.0.1", 70000)
 

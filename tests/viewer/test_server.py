@@ -106,6 +106,11 @@ def test_a_step_written_again_conflicts_with_its_old_version(connect: Open, tmp_
         ("/api/runs/0/steps/1/{version}/rows/0/0", 413, "0 responses were asked for"),
         ("/api/runs/0/steps/1/{version}/rows/0/1000000", 413, "1 to 4096"),
         ("/api/runs/0/steps/1/wrong/rows/0/1", 409, "load it anew"),
+        ("/api/runs/0/steps/1/groups/77/page", 404, "no group 77"),
+        ("/api/runs/0/steps/1/groups/1e9/page", 422, "group is wrong"),
+        ("/api/runs/-1/timeline", 404, "no run -1"),
+        ("/api/runs/0/steps/1/{version}/rows/0/-5", 413, "-5 responses were asked for"),
+        ("/api/runs/0/steps/1/{version}/groups/0?metrics=" + "x," * 3000, 422, "metrics is wrong"),
         ("/api/nothing", 404, "nothing at this address"),
     ],
 )
@@ -156,6 +161,28 @@ def test_a_vocabulary_that_is_a_link_out_is_not_read(connect: Open, tmp_path: Pa
     head = client.get("/api/runs/0/steps/1").json()
     assert "leads out of the trace folder" in head["notes"][-1]
     assert head["groups"][0]["prompt"].startswith("⟨0⟩")
+
+
+def test_a_folder_of_steps_that_is_a_link_out_is_not_followed(connect: Open, tmp_path: Path) -> None:
+    secret = write_trace(tmp_path / "other" / "influence_trace", {1: make_step(9)})
+    folder = write_trace(tmp_path / "run" / "influence_trace", {1: make_step(1)})
+    (folder / "steps").rename(tmp_path / "aside")
+    (folder / "steps").symlink_to(secret / "steps")
+    assert "leads out of the trace folder" in sentence(connect(folder), "/api/runs/0/steps/1", 422)
+
+
+def test_a_file_name_in_the_manifest_is_never_a_path(connect: Open, tmp_path: Path) -> None:
+    secret = write_trace(tmp_path / "other" / "influence_trace", {1: make_step(9)})
+    folder = write_trace(tmp_path / "run" / "influence_trace", {1: make_step(1)})
+    manifest = folder / "manifest.jsonl"
+    elsewhere = "../../other/influence_trace/steps/step_000001.npz"
+    manifest.write_text(manifest.read_text().replace("steps/step_000001.npz", elsewhere))
+    own, foreign = (connect(path).get("/api/runs/0/steps/1").json() for path in (folder, secret))
+    assert elsewhere in manifest.read_text()
+    assert own["metrics"][0]["row_mean"] != foreign["metrics"][0]["row_mean"]
+    assert own["metrics"][0]["row_mean"][1] == pytest.approx(
+        float(make_step(1).entropies[1][make_step(1).response_mask[1]].astype(float).mean()), rel=1e-3
+    )
 
 
 def test_the_server_never_holds_all_steps(client: TestClient) -> None:

@@ -27,7 +27,7 @@ function formatOther({ run, step, group, response }) {
 
 export class CompareView {
   constructor(store, source, tooltip) {
-    Object.assign(this, { store, source });
+    Object.assign(this, { store, source, tooltip });
     this.toolbar = new Toolbar(store, { colours: ["gamma"] });
     this.legend = new Legend();
     this.chooser = h("span");
@@ -90,6 +90,7 @@ export class CompareView {
     await prepare(filter.search, sides.flatMap(({ responses }) => responses), this.source.regexes);
     if (!current()) return;
     Object.assign(this, { sides, timelines });
+    this.tooltip.unit = null;
     const offered = head.metrics.filter((metric) => otherHead.metric(metric.name));
     const metric = (offered.find(({ name }) => name === state.metric) ?? offered.find(({ name }) => name === state.right) ?? offered[0]).name;
     const bound = Math.max(...heads.map((each) => each.metric(metric).bound));

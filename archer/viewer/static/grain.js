@@ -3,24 +3,25 @@
 import { tokenText } from "./pack.js";
 
 export const GRAINS = [["token", "each token"], ["word", "word means"], ["line", "line means"], ["sentence", "sentence means"]];
+const ENDED = /[.!?…。]["'”’)\]]*\s*$/;
 const kept = new WeakMap();
 
 function blankFirst(text) {
   return /^\s/.test(text);
 }
 
-// Whether a new unit starts at a token, given its own text and that of the token before.
+// Whether a new unit starts at a token, given its own text and that of the token before with the blanks after it.
 const STARTS = {
-  word: (before, text) => blankFirst(text) || /\s$/.test(before),
+  word: (before, text) => blankFirst(text) || /\S\s+$/.test(before),
   line: (before) => before.includes("\n"),
-  sentence: (before, text) => before.includes("\n") || (/[.!?…。]["'”’)\]]*\s*$/.test(before) && (/\s$/.test(before) || blankFirst(text))),
+  sentence: (before, text) => text.trim() !== "" && (before.includes("\n") || (ENDED.test(before) && (/\s$/.test(before) || blankFirst(text)))),
 };
 
 // One number per token: the values themselves, or the mean over the unit that the token belongs to. Masked
 // tokens and those without a value keep NaN and do not count.
 export function shades(response, metric, grain) {
   const values = response.values[metric];
-  const starts = STARTS[grain];
+  const starts = Object.hasOwn(STARTS, grain) ? STARTS[grain] : null;
   if (!starts || !values || response.text === undefined) return values;
   let known = kept.get(response);
   if (!known) kept.set(response, (known = new Map()));
@@ -43,12 +44,15 @@ function means(response, values, starts) {
   };
   for (let token = 0; token < values.length; token += 1) {
     const text = tokenText(response, token);
-    if (token && starts(before, text)) close(token);
+    if (token && starts(before, text)) {
+      close(token);
+      before = "";
+    }
     if (values[token] === values[token]) {
       sum += values[token];
       count += 1;
     }
-    if (text) before = text; // a token that only continues a character has no text of its own
+    before = text.trim() ? text : before + text; // a token that only continues a character has no text
   }
   close(values.length);
   return shaded;

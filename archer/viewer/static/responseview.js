@@ -85,7 +85,7 @@ export class ResponseView {
     fill(
       this.inspector,
       h("div", { class: "chosen" }, tokenName(response, this.token)),
-      h("dl", {}, tokenFacts(context.head, response, this.token).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
+      h("dl", {}, tokenFacts(context.head, response, this.token, this.tooltip.unit).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
     );
   }
 

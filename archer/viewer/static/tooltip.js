@@ -2,9 +2,11 @@
 
 import { fill, h } from "./dom.js";
 import { number, visibleBlanks } from "./format.js";
+import { shades } from "./grain.js";
 import { tokenText } from "./pack.js";
 
-export function tokenFacts(head, response, token) {
+// `unit`: {grain, metrics} where colours show the means of larger units, else null
+export function tokenFacts(head, response, token, unit) {
   const facts = [["position", String(token)]];
   if (response.ids) facts.push(["id", String(response.ids[token])]);
   for (const metric of head.metrics) {
@@ -13,6 +15,9 @@ export function tokenFacts(head, response, token) {
     const value = values[token];
     const text = !response.mask[token] ? "masked" : value !== value ? "no value" : number(value, 4);
     facts.push([metric.name.replaceAll("_", " "), text]);
+  }
+  if (unit && response.mask[token] && response.text !== undefined) {
+    for (const metric of new Set(unit.metrics)) facts.push([`${unit.grain} mean ${metric.replaceAll("_", " ")}`, number(shades(response, metric, unit.grain)[token], 4)]);
   }
   return facts;
 }
@@ -25,6 +30,7 @@ export function tokenName(response, token) {
 
 export class Tooltip {
   constructor() {
+    this.unit = null;
     this.node = h("div", { class: "tooltip", role: "tooltip", hidden: true });
     this.live = h("div", { class: "unseen", "aria-live": "polite" });
     document.body.append(this.node, this.live);
@@ -32,7 +38,7 @@ export class Tooltip {
 
   show(head, response, token, point) {
     if (!response || token === null || token < 0 || token >= response.span || !point) return this.hide();
-    const facts = tokenFacts(head, response, token);
+    const facts = tokenFacts(head, response, token, this.unit);
     fill(
       this.node,
       response.text !== undefined && h("div", { class: "tooltip-token" }, tokenName(response, token)),
@@ -49,7 +55,7 @@ export class Tooltip {
   }
 
   say(head, response, token) {
-    const facts = tokenFacts(head, response, token).map(([name, value]) => `${name} ${value}`);
+    const facts = tokenFacts(head, response, token, this.unit).map(([name, value]) => `${name} ${value}`);
     this.live.textContent = `${tokenName(response, token)}: ${facts.join(", ")}`;
   }
 

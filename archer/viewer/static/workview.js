@@ -79,6 +79,7 @@ export class WorkView {
       if (!current()) return;
     }
     Object.assign(this, { context, group, metrics });
+    this.tooltip.unit = state.grain === "token" ? null : { grain: state.grain, metrics };
     this.node.dataset.panes = state.pane;
     this.toolbar.show(context);
     const titled = [head.run, head.step, head.version, state.group, state.response].join("/");
