@@ -3,6 +3,7 @@
 Downloads go through huggingface_hub, which resumes them, checks them and keeps them for the next time.
 """
 
+import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -128,9 +129,9 @@ def _card_patterns(configs: list[Any], request: HubRequest) -> list[str]:
 
 
 def _of_split(name: str, split: str) -> bool:
-    return any(
-        part == split or part.startswith((f"{split}-", f"{split}.", f"{split}_")) for part in Path(name).parts
-    )
+    """Whether a file is of a split: test.jsonl, test2.jsonl, test-00000-of-00002.parquet, test/a.parquet."""
+    pattern = re.compile(rf"{re.escape(split)}(\d*[-._].*)?")
+    return any(pattern.fullmatch(part) for part in Path(name).parts)
 
 
 def _listed(names: list[str]) -> str:
