@@ -34,4 +34,4 @@ def reasoning_tokens(
 
 def by_class(reasoning: Tensor, for_reasoning: float, for_knowledge: float, like: Tensor) -> Tensor:
     """Give every token the value of its kind. reasoning: [n, L] bool; returns [n, L] in `like`'s dtype."""
-    return torch.where(reasoning, like.new_tensor(for_reasoning), like.new_tensor(for_knowledge))
+    return torch.where(reasoning, like.new_full((), for_reasoning), like.new_full((), for_knowledge))

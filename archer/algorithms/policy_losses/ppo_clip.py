@@ -18,7 +18,7 @@ def ppo_clip(inputs: LossInputs, clip: ClipConfig) -> LossOutputs:
     This is the textbook form, max(-A r, -A clip(r, 1 - low, 1 + high)), further bounded by -A·c where A < 0,
     with the sign of A resolved. The gradient is -A·r·∇log π within the bounds, on them too, and 0 beyond.
     """
-    low, high = (inputs.advantages.new_tensor(x) for x in (clip.clip_ratio_low, clip.clip_ratio_high))
+    low, high = (inputs.advantages.new_full((), x) for x in (clip.clip_ratio_low, clip.clip_ratio_high))
     return clipped(inputs, low, high, clip.clip_ratio_c)
 
 
