@@ -80,10 +80,17 @@ class Policy:
         def chunk(h: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
             return token_statistics(head(h), t, self.temperature, entropy_grad)
 
+        def recomputed(h: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+            if entropy_grad or torch._C._current_graph_task_id() == -1:
+                return chunk(h, t)
+            # Inside the backward only what has a gradient is wanted again.
+            log_probs = token_log_probs(head(h), t, self.temperature)[0]
+            return log_probs, torch.empty_like(log_probs.detach())
+
         parts = []
         for h, t in zip(hidden.split(size), tokens.split(size), strict=True):
             if torch.is_grad_enabled() and len(h) * vocabulary > RECOMPUTE_ELEMENTS:
-                parts.append(checkpoint(chunk, h, t, use_reentrant=False))
+                parts.append(checkpoint(recomputed, h, t, use_reentrant=False))
             else:
                 parts.append(chunk(h, t))
         return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
@@ -115,6 +122,19 @@ class Policy:
         return torch.equal(hidden, head_input) and torch.equal(head_output.float(), logits.float())
 
 
+def token_log_probs(
+    logits: Tensor,  # [T, V]
+    tokens: Tensor,  # [T]
+    temperature: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # [T], [T], [T, V]
+    """Return log pi(token) = z_a - logsumexp(z), the logsumexp, and z = logits / temperature, in float32."""
+    z = logits.float()
+    if temperature != 1:
+        z = z / temperature
+    normaliser = z.logsumexp(-1)
+    return z.gather(-1, tokens[:, None])[:, 0] - normaliser, normaliser, z
+
+
 def token_statistics(
     logits: Tensor,  # [T, V]
     tokens: Tensor,  # [T]
@@ -125,9 +145,7 @@ def token_statistics(
 
     log pi(a) = z_a - logsumexp(z),   H = logsumexp(z) - sum_v pi_v z_v,   z = logits / temperature.
     """
-    z = logits.float() / temperature
-    normaliser = z.logsumexp(-1)
-    log_probs = z.gather(-1, tokens[:, None])[:, 0] - normaliser
+    log_probs, normaliser, z = token_log_probs(logits, tokens, temperature)
     with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
         probs = (z - normaliser[:, None]).exp()
         # A logit of -inf has probability 0 and adds nothing, but 0 * -inf would be NaN.
