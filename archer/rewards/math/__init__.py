@@ -3,9 +3,11 @@
 text.py        what may be stripped or respelt without changing an answer
 numeric.py     plain numerals as exact rationals
 quantity.py    a value with a percent sign, a unit, a currency, a base;  units.py: the units
-structure.py   lists, sets, tuples, intervals, unions, matrices, equations, inequalities
-compare.py     when two structures are the same answer; asks an algebra about the values in them
-algebra.py     equality of expressions:  expression.py reads them, evaluate.py evaluates them
+shapes.py      lists, sets, tuples, intervals, unions, matrices, equations, inequalities
+structure.py   reads them, with brackets.py and intervals.py
+compare.py     when two structures are the same answer;  scalars.py: when two values are
+verdict.py     verdicts that may be left open, and what is asked of an algebra
+algebra.py     equality of expressions:  expression.py reads them into tree.py's, evaluate.py evaluates
 symbolic.py    math-verify, for what expression.py does not read
 verify.py      references, the quick verdict, the task for a worker process
 """

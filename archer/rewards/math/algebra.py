@@ -12,19 +12,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from archer.rewards.math.compare import Verdict
 from archer.rewards.math.evaluate import MAX_DIGITS, UndefinedError, Value, evaluate, measure, precision
-from archer.rewards.math.expression import (
-    Apply,
-    Constant,
-    Node,
-    Numeral,
-    UnreadableError,
-    Variable,
-    read_expression,
-)
+from archer.rewards.math.expression import UnreadableError, read_expression
 from archer.rewards.math.numeric import Number, parse_number, rounding_tolerance
 from archer.rewards.math.symbolic import equal_by_math_verify
+from archer.rewards.math.tree import Apply, Constant, Node, Numeral, operations, variables
+from archer.rewards.math.verdict import Verdict
 
 _DIGITS = 60
 _MORE_DIGITS = 300
@@ -78,23 +71,6 @@ def _tree(text: str) -> Node | None:
         return read_expression(text)
     except UnreadableError:
         return None
-
-
-def variables(node: Node) -> frozenset[str]:
-    """Return the names of the variables of an expression."""
-    match node:
-        case Variable(name):
-            return frozenset((name,))
-        case Apply(_, arguments):
-            return frozenset().union(*map(variables, arguments))
-    return frozenset()
-
-
-def operations(node: Node) -> frozenset[str]:
-    """Return the operations in an expression."""
-    if not isinstance(node, Apply):
-        return frozenset()
-    return frozenset((node.operation,)).union(*map(operations, node.arguments))
 
 
 def is_finished(node: Node) -> bool:

@@ -1,18 +1,16 @@
 """When two structures are the same answer.
 
-Verdicts are True, False, or None where only an algebra could tell and the one at hand does not. With
-`NoAlgebra` the comparison is quick and bounded, and its True and False are certain; with the real one every
-question is answered.
+With `NoAlgebra` the comparison is quick and bounded, and its True and False are certain; with
+`SampledAlgebra` every question is answered.
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from fractions import Fraction
-from typing import Protocol
+from collections.abc import Sequence
+from itertools import pairwise
 
 from archer.rewards.math.intervals import reals_without, solved
-from archer.rewards.math.numeric import Number, numbers_agree, parse_number
-from archer.rewards.math.quantity import PERCENT, Quantity, factor, read_quantity
+from archer.rewards.math.numeric import numbers_agree, parse_number
+from archer.rewards.math.scalars import compare_scalars
 from archer.rewards.math.shapes import (
     Bracketed,
     Collection,
@@ -25,69 +23,11 @@ from archer.rewards.math.shapes import (
 )
 from archer.rewards.math.structure import is_name, read
 from archer.rewards.math.text import squash
-from archer.rewards.math.units import DEGREES
+from archer.rewards.math.verdict import Algebra, Verdict, all_of, any_of
 
-Verdict = bool | None
 MAX_ITEMS = 100
 
-_INFINITE = re.compile(r"(?P<sign>[+-]?)\\infty")
-_WORDS = re.compile(
-    r"\\text\s*\{[^{}]*[A-Za-z][^{}]*\}|(?<![A-Za-z\\])(?!sqrt|sin|cos|tan|log|arc)[A-Za-z]{4,}"
-)
 _NUMERIC_COMMAND = re.compile(r"\\(?:frac|sqrt|pi|cdot|times|div|binom|circ|%)(?![A-Za-z])")
-_ARTICLE = re.compile(r"^(?:the|an?) ")
-
-
-class Algebra(Protocol):
-    """What can be asked about the texts of expressions."""
-
-    def same(self, a: str, b: str) -> Verdict:
-        """Tell whether two expressions are equal."""
-        ...
-
-    def answers(self, answer: str, reference: str) -> Verdict:
-        """Tell whether they are equal, and the answer is no less worked out than the reference."""
-        ...
-
-    def equivalent(self, a: tuple[str, str], b: tuple[str, str]) -> Verdict:
-        """Tell whether two equations, each of two sides, have the same solutions by being multiples."""
-        ...
-
-
-class NoAlgebra:
-    """Leaves every question open."""
-
-    def same(self, a: str, b: str) -> Verdict:
-        """Leave it open."""
-        return None
-
-    def answers(self, answer: str, reference: str) -> Verdict:
-        """Leave it open."""
-        return None
-
-    def equivalent(self, a: tuple[str, str], b: tuple[str, str]) -> Verdict:
-        """Leave it open."""
-        return None
-
-
-def all_of(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return False at the first False, else None if anything is open, else True."""
-    outcome: Verdict = True
-    for verdict in verdicts:
-        if verdict is False:
-            return False
-        outcome = None if verdict is None else outcome
-    return outcome
-
-
-def any_of(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return True at the first True, else None if anything is open, else False."""
-    outcome: Verdict = False
-    for verdict in verdicts:
-        if verdict:
-            return True
-        outcome = None if verdict is None else outcome
-    return outcome
 
 
 def compare(answer: Structure, reference: Structure, algebra: Algebra) -> Verdict:
@@ -227,7 +167,7 @@ def _stated_value(equation: Equation) -> Structure:
 
 def _is_consistent(equation: Equation, algebra: Algebra) -> Verdict:
     """Refuse a chain with a false link between numbers: 7 = 5, x = 5 = 6."""
-    links = zip(equation.parts, equation.parts[1:], strict=False)
+    links = pairwise(equation.parts)
     return all_of(
         _equal_values(a, b, algebra) for a, b in links if not _has_variable(a) and not _has_variable(b)
     )
@@ -245,68 +185,3 @@ def _equal_values(a: str, b: str, algebra: Algebra) -> Verdict:
 
 def _has_variable(text: str) -> bool:
     return re.search(r"[A-Za-z]", _NUMERIC_COMMAND.sub("", text)) is not None
-
-
-def compare_scalars(answer: str, reference: str, algebra: Algebra) -> Verdict:
-    """Judge one value, by its spelling, its words, its sign of infinity, its number and its unit."""
-    if squash(answer) == squash(reference):
-        return bool(answer)
-    infinities = [_INFINITE.fullmatch(squash(text)) for text in (answer, reference)]
-    if any(infinities):
-        signs = {match["sign"] == "-" if match else None for match in infinities}
-        return len(signs) == 1
-    found, wanted = read_quantity(answer), read_quantity(reference)
-    if _WORDS.search(found.value) or _WORDS.search(wanted.value):
-        return words(answer) == words(reference) != ""
-    return _compare_quantities(found, wanted, algebra)
-
-
-def words(text: str) -> str:
-    """Return the words of a text in small letters, without articles, quotes and brackets."""
-    text = re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", text).lower()
-    return _ARTICLE.sub("", " ".join(re.sub(r"[^\w+*/^=<>\\-]", " ", text).split()))
-
-
-def _compare_quantities(answer: Quantity, reference: Quantity, algebra: Algebra) -> Verdict:
-    units = answer.unit, reference.unit
-    if answer.unit is not None and reference.unit is not None:
-        if answer.unit.measures != reference.unit.measures:
-            return False
-        scales = factor(answer, in_base_units=True), factor(reference, in_base_units=True)
-        return _equal_multiples((answer.value, scales[0]), (reference.value, scales[1]), algebra)
-    scales = factor(answer, in_base_units=False), factor(reference, in_base_units=False)
-    plain = _equal_multiples((answer.value, scales[0]), (reference.value, scales[1]), algebra)
-    if PERCENT in units:
-        hundredth = [
-            scale / 100 if unit is PERCENT else scale for unit, scale in zip(units, scales, strict=True)
-        ]
-        part = _equal_multiples((answer.value, hundredth[0]), (reference.value, hundredth[1]), algebra)
-        return any_of((plain, part))
-    if reference.unit == DEGREES and r"\pi" in answer.value:
-        return algebra.same(answer.value, rf"({reference.value})\cdot\frac{{\pi}}{{180}}")
-    return plain
-
-
-def _equal_multiples(
-    answer: tuple[str, Fraction], reference: tuple[str, Fraction], algebra: Algebra
-) -> Verdict:
-    """Compare values times factors."""
-    numbers = parse_number(answer[0]), parse_number(reference[0])
-    if numbers[0] is not None and numbers[1] is not None:
-        if numbers[1].places is not None and _is_undone_division(answer[0], numbers[0]):
-            return False
-        return numbers_agree(_times(numbers[0], answer[1]), _times(numbers[1], reference[1]))
-    ratio = answer[1] / reference[1]
-    return algebra.answers(answer[0] if ratio == 1 else _multiple(answer[0], ratio), reference[0])
-
-
-def _is_undone_division(text: str, number: Number) -> bool:
-    return number.value.denominator == 1 and ("/" in text or r"\frac" in text)
-
-
-def _times(number: Number, scale: Fraction) -> Number:
-    return number if scale == 1 else Number(number.value * scale, None)
-
-
-def _multiple(text: str, ratio: Fraction) -> str:
-    return rf"({text})\cdot\frac{{{ratio.numerator}}}{{{ratio.denominator}}}"

@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from archer.rewards.math.expression import Apply, Constant, Node, Numeral, Variable
+from archer.rewards.math.tree import Apply, Constant, Node, Numeral, Variable
 
 MAX_DIGITS = 20_000
 _MAX_FACTORIAL = 5_000

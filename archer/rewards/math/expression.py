@@ -6,8 +6,9 @@ one letter each, capitals are different from small letters, `e` and `i` are the 
 """
 
 import re
-from dataclasses import dataclass
 from fractions import Fraction
+
+from archer.rewards.math.tree import Apply, Constant, Node, Numeral, Variable, variables
 
 MAX_CHARS = 2000
 
@@ -15,37 +16,6 @@ MAX_CHARS = 2000
 class UnreadableError(Exception):
     """The text is no expression, or has more than one reading."""
 
-
-@dataclass(frozen=True)
-class Numeral:
-    """A number as written."""
-
-    value: Fraction
-
-
-@dataclass(frozen=True)
-class Constant:
-    """One of `pi`, `e`, `i`."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Variable:
-    """A letter, with its subscript."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Apply:
-    """An operation: `+ * / ^ neg` or the name of a function, on its arguments."""
-
-    operation: str
-    arguments: tuple["Node", ...]
-
-
-Node = Numeral | Constant | Variable | Apply
 
 _TOKEN = re.compile(r"\s*(\\[A-Za-z]+|\\[{}|]|[0-9]+\.[0-9]+|\.[0-9]+|[0-9]+|[A-Za-z]+|[^\s])")
 _TRIGONOMETRIC = (
@@ -105,6 +75,7 @@ class _Reader:
 
     def __init__(self, tokens: list[str]) -> None:
         self._tokens = tokens[::-1]
+        self._last = ""
         self._open_bars = 0
 
     def peek(self) -> str | None:
@@ -113,7 +84,8 @@ class _Reader:
     def _next(self) -> str:
         if not self._tokens:
             raise UnreadableError("it ends too soon")
-        return self._tokens.pop()
+        self._last = self._tokens.pop()
+        return self._last
 
     def _expect(self, token: str) -> None:
         if self._next() != token:
@@ -161,17 +133,23 @@ class _Reader:
     def _beside(self, node: Node) -> Node:
         """Read a factor that stands directly after another: a product, or the fraction of a mixed number."""
         is_fraction = self.peek() == r"\frac"
-        if not (isinstance(node, Apply) and node.operation == "!"):  # 3!7! has one reading
-            self._refuse_numeral()
+        if self._numeral_is_next() and not self._may_precede_numeral(node):
+            raise UnreadableError("numerals side by side")
         factor = self._factor()
         if is_fraction and isinstance(node, Numeral) and node.value.denominator == 1 and _is_proper(factor):
             return Apply("mixed", (node, factor))
         return Apply("*", (node, factor))
 
-    def _refuse_numeral(self) -> None:
+    def _numeral_is_next(self) -> bool:
         inner = next((token for token in reversed(self._tokens) if token != "{"), "")
-        if inner[:1].isdigit() or inner[:1] == ".":
-            raise UnreadableError("numerals side by side")
+        return inner[:1].isdigit() or inner[:1] == "."
+
+    def _may_precede_numeral(self, node: Node) -> bool:
+        """Allow what has one reading: 3!7!, (n-2)2^n, n2^n."""
+        if isinstance(node, Apply) and node.operation == "!":
+            return True
+        is_power = len(self._tokens) > 1 and self._tokens[-2] == "^"
+        return bool(variables(node)) and (is_power or self._last == ")")
 
     def _starts_factor(self, token: str | None) -> bool:
         if token is None:

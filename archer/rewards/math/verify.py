@@ -15,11 +15,13 @@ from typing import Any
 from archer.errors import ArcherError
 from archer.rewards.boxed import boxed_answer
 from archer.rewards.math.algebra import SampledAlgebra
-from archer.rewards.math.compare import Algebra, NoAlgebra, any_of, compare, words
+from archer.rewards.math.compare import compare
 from archer.rewards.math.numeric import MAX_NUMERAL_CHARS
+from archer.rewards.math.scalars import words
 from archer.rewards.math.shapes import Structure
 from archer.rewards.math.structure import read
 from archer.rewards.math.text import squash, tidy
+from archer.rewards.math.verdict import Algebra, NoAlgebra, any_of
 from archer.rewards.types import RewardResult
 
 MAX_ANSWER_CHARS = 2000
