@@ -52,7 +52,14 @@ class CodeVerdict:
             extra[f"code_{ending.value}"] = float(self.ending is ending)
         if self.failed_test is not None:
             extra["code_failed_test"] = float(self.failed_test)
-        return RewardResult(1.0 if correct else share, correct, extra, detail=self.reason)
+        return RewardResult(1.0 if correct else share, correct, extra, detail=_one_line(self.reason))
+
+
+def _one_line(text: str | None) -> str | None:
+    """Return a program's message as text that any file or terminal takes."""
+    if text is None:
+        return None
+    return " ".join(text.encode(errors="replace").decode().split())
 
 
 def no_program(tests: Tests) -> CodeVerdict:

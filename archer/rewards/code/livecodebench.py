@@ -68,7 +68,7 @@ def _expected(case: Mapping[str, Any]) -> Any:
 def _parse(text: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError as error:
+    except ValueError as error:  # also an integer of more digits than Python reads
         raise ArcherError(
             f"A functional test case holds {text!r:.100}, which is not JSON: {error}. Expected one JSON "
             "value a line in input, and one in output."

@@ -33,7 +33,7 @@ def read_tests(ground_truth: Any) -> Tests:
         if text[:1] in ("{", "["):
             try:
                 return read_tests(json.loads(text))
-            except json.JSONDecodeError as error:
+            except ValueError as error:
                 raise ArcherError(
                     f"The ground truth looks like JSON but is not: {error}. {_advice()}"
                 ) from error
@@ -101,7 +101,7 @@ def _text(given: Any) -> str:
 def _json_lines(text: str) -> list[Any]:
     try:
         return [json.loads(line) for line in text.split("\n") if line.strip()]
-    except json.JSONDecodeError as error:
+    except ValueError as error:
         raise ArcherError(
             f"The input {text!r:.{_SHOWN_CHARS}} of a test is not one JSON value a line: {error}"
         ) from error
@@ -110,7 +110,7 @@ def _json_lines(text: str) -> list[Any]:
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
-    except json.JSONDecodeError:
+    except ValueError:
         return False
     return True
 

@@ -47,6 +47,12 @@ main({control}, {setup!r})
 """
 
 
+def _environment() -> dict[str, str]:
+    """Return a program's environment: nothing of ours, but where Python's own libraries may lie."""
+    name = "LD_LIBRARY_PATH"
+    return {**_ENVIRONMENT, name: os.environ[name]} if os.environ.get(name) else _ENVIRONMENT
+
+
 class SandboxError(Exception):
     """The sandbox itself failed; the program is not to blame."""
 
@@ -140,7 +146,7 @@ class Sandbox:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
-                env=_ENVIRONMENT,
+                env=_environment(),
                 cwd="/",
             )
         self._control.settimeout(_START_LIMIT_S)

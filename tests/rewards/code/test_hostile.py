@@ -147,6 +147,23 @@ def test_other_processes_cannot_be_signalled(contained):
         assert answers[:4] == ["ProcessLookupError"] * 4
 
 
+def test_limits_and_processors_of_other_processes_cannot_be_changed(contained):
+    # Asking and giving back what is there already: harmless even if it got through.
+    attempt = f"""
+        import os, resource
+        for attempt in (
+            lambda: resource.prlimit({os.getpid()}, resource.RLIMIT_NOFILE),
+            lambda: os.sched_setaffinity({os.getpid()}, {os.sched_getaffinity(0)!r}),
+            lambda: os.setpriority(os.PRIO_PROCESS, {os.getpid()}, {os.getpriority(os.PRIO_PROCESS, 0)}),
+        ):
+            try:
+                attempt()
+            except OSError:
+                print("refused")
+    """
+    assert contained.prints(attempt).split() == ["refused"] * 3
+
+
 def test_a_descriptor_cannot_be_made_to_signal_another_process(contained):
     # A descriptor's owner gets a signal when there is something to read; SIGURG would do no harm.
     attempt = f"""

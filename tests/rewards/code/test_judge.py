@@ -2,6 +2,10 @@
 
 import json
 import logging
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -10,8 +14,10 @@ from archer.config.reward import CodeRewardConfig
 from archer.errors import ArcherError
 from archer.rewards import RewardConfig, RewardRequest, RewardScorer
 from archer.rewards.code.config import CodeConfig
+from archer.rewards.code.sandbox import Sandbox
 from archer.rewards.registry import BuiltinRule, find_rule
 
+ROOT = Path(__file__).parents[3]
 DOUBLE = {"inputs": [[1], [4]], "outputs": [2, 8], "fn_name": "double"}
 SUM = {"inputs": ["1 2", "3 4"], "outputs": ["3", "7"]}
 RIGHT = "<think>```python\nno\n```</think>\n```python\ndef double(x):\n    return 2 * x\n```"
@@ -124,3 +130,35 @@ def test_the_settings_of_a_run_are_those_of_the_judge():
 def test_impossible_settings_are_refused(setting):
     with pytest.raises(ArcherError, match=r"reward\.code"):
         CodeConfig(**setting)
+
+
+UNENDING = """
+from archer.rewards import RewardConfig, RewardRequest, RewardScorer
+from archer.rewards.code.config import CodeConfig
+
+program = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\\nwhile True: pass"
+config = RewardConfig(workers=2, code=CodeConfig(test_timeout_s=600, total_timeout_s=600))
+tests = {"inputs": [""], "outputs": ["x"]}
+responses = [f"```python\\n{program}\\n# {number}\\n```" for number in range(2)]
+RewardScorer(config).score([RewardRequest("code", response, tests) for response in responses])
+"""
+
+
+def test_nothing_survives_the_death_of_the_trainer():
+    # two workers, each with a launcher, perhaps a zygote of its own, a supervisor and a program
+    expected = 2 * (5 if has_namespaces() else 4)
+    trainer = subprocess.Popen([sys.executable, "-c", UNENDING], cwd=ROOT)
+    family: list[psutil.Process] = []
+    while len(family) < expected and trainer.poll() is None:
+        time.sleep(0.02)
+        family = psutil.Process(trainer.pid).children(recursive=True)
+    assert trainer.poll() is None
+    trainer.kill()
+    trainer.wait()
+    _, alive = psutil.wait_procs(family, timeout=20)
+    assert not alive
+
+
+def has_namespaces() -> bool:
+    with Sandbox(CodeConfig().limits) as sandbox:
+        return sandbox.layers.namespaces

@@ -43,6 +43,8 @@ def test_a_script_is_the_main_module(box):
         ("import os; os._exit(7)", 7),
         ("def broken(:", 1),
         ("raise KeyboardInterrupt", 1),
+        ("import sys; sys.stdout = None", 0),
+        ("import sys; sys.stdout.close()", 0),
     ],
 )
 def test_exit_codes_are_those_of_python(box, ending, code):

@@ -91,7 +91,14 @@ def _run_calls(task: dict[str, Any], program: remote.RemoteProgram, cases: Cases
         if any(values_agree(value, alternative) for alternative in alternatives):
             cases.passed()
         else:
-            cases.failed(f"expected {expected!r:.100}, got {value!r:.100}")
+            cases.failed(f"expected {_shown(expected)}, got {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)[:100]
+    except Exception:  # an integer of more digits than Python prints, or a list too deep
+        return f"a {type(value).__name__}"
 
 
 def _callable(program: remote.RemoteProgram, function: str) -> Any:

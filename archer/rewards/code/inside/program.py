@@ -69,11 +69,12 @@ def run_script(job: bytes) -> None:
         code = 1
     threading._shutdown()  # type: ignore[attr-defined]  # wait for the program's threads, as Python does
     atexit._run_exitfuncs()
-    try:
-        sys.stdout.flush()
-        printed.flush()
-    except (OSError, ValueError):
-        code = code or 120  # as Python does when the last output cannot be written
+    for stream in (sys.stdout, printed):
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except Exception:  # the program may have put anything in its place
+            code = code or 120  # as Python does when the last output cannot be written
     os._exit(code)
 
 

@@ -8,6 +8,7 @@ for lack of rights, so that a program sees an ordinary exception.
 import errno
 import platform
 import struct
+from functools import cache
 
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
@@ -110,6 +111,7 @@ def supported() -> bool:
     return platform.machine() in _AUDIT_ARCH
 
 
+@cache
 def build_filter(own_pid: int) -> bytes:
     """Return the filter for a program with this process id, as an array of `struct sock_filter`."""
     machine = platform.machine()

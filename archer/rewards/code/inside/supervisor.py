@@ -121,7 +121,7 @@ def _become_program(confinement: Confinement, files: RunFiles, wall_s: float, ha
     moved = [fcntl.fcntl(each, fcntl.F_DUPFD, _SAFE_DESCRIPTOR) for each in (*files.of_program, handshake)]
     for target, descriptor in enumerate(moved):
         os.dup2(descriptor, target)
-    os.closerange(len(moved), 1 << 20)
+    os.closerange(len(moved), os.sysconf("SC_OPEN_MAX"))
     own_end = len(moved) - 1
     try:
         confinement.apply(math.ceil(wall_s) + 1)

@@ -18,6 +18,7 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 def readable_paths(packages: Sequence[str]) -> list[str]:
     """Return what a Python program needs to read, as real paths, none of them inside another."""
     python = [sys.base_prefix, sys.base_exec_prefix, sysconfig.get_path("stdlib"), *packages]
+    python += [path for path in os.environ.get("LD_LIBRARY_PATH", "").split(":") if path]
     wanted = {Path(path).resolve() for path in (*python, *_LIBRARIES, *_FILES) if Path(path).exists()}
     return sorted(str(path) for path in wanted if wanted.isdisjoint(path.parents))
 

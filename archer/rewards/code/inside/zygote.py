@@ -111,11 +111,13 @@ def _unused_user() -> int:
 def _try_seccomp() -> bool:
     if not seccomp.supported():
         return False
+    first_pid = 1  # what a program has in its namespace: built now, for all runs
+    code = seccomp.build_filter(first_pid)
     child = os.fork()
     if child == 0:
         try:
             kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-            kernel.install_seccomp(seccomp.build_filter(os.getpid()))
+            kernel.install_seccomp(code)
         except OSError:
             os._exit(1)
         os._exit(0)
