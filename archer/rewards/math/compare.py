@@ -54,10 +54,10 @@ def compare(answer: Structure, reference: Structure, algebra: Algebra) -> Verdic
                 return _same_items(answer.items, reference.items, algebra)
             return len(reference.items) == 1 and compare(answer, reference.items[0], algebra)
         case Union():
-            if not isinstance(answer, Union):
-                return False
-            pieces = [tuple(map(_as_set, union.pieces)) for union in (answer, reference)]
-            return _same_items(pieces[0], pieces[1], algebra)
+            pieces = answer.items if isinstance(answer, Collection) else ()
+            pieces = answer.pieces if isinstance(answer, Union) else pieces
+            wanted = tuple(map(_as_set, reference.pieces))
+            return _same_items(tuple(map(_as_set, pieces)), wanted, algebra)
         case _:
             return False  # an inequality that is not solved, and no inequality to compare with it
 
@@ -146,7 +146,7 @@ def _compare_equation(answer: Structure, reference: Equation, algebra: Algebra) 
     answer_name, answer_value = _assignment(answer)
     if name is not None and squash(name) == squash(answer_name or ""):
         return all_of((consistent, compare(answer_value, value, algebra)))
-    if name is not None and not _has_variable(reference.parts[-1]):
+    if name is not None and isinstance(value, Scalar) and not _has_variable(value.text):
         return False  # the reference is solved, the answer is for something else or not solved
     sides = (answer.parts[0], answer.parts[-1]), (reference.parts[0], reference.parts[-1])
     return all_of((consistent, algebra.equivalent(*sides)))
@@ -184,4 +184,4 @@ def _equal_values(a: str, b: str, algebra: Algebra) -> Verdict:
 
 
 def _has_variable(text: str) -> bool:
-    return re.search(r"[A-Za-z]", _NUMERIC_COMMAND.sub("", text)) is not None
+    return re.search(r"[A-Za-z]", re.sub(r"[ei]", "", _NUMERIC_COMMAND.sub("", text))) is not None

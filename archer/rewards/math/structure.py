@@ -7,6 +7,7 @@ import re
 
 from archer.rewards.math.brackets import OUTWARD, enclosed, is_sound, split, tokens, top_level_matches
 from archer.rewards.math.intervals import interval, reals_without, solved
+from archer.rewards.math.numeric import parse_number
 from archer.rewards.math.shapes import (
     Bracketed,
     Collection,
@@ -19,7 +20,7 @@ from archer.rewards.math.shapes import (
 )
 from archer.rewards.math.text import tidy, unwrapped
 
-_PAIRS = {"(": ")", "[": "]", r"\{": r"\}", r"\lbrace": r"\rbrace", r"\langle": r"\rangle"}
+_LEFT = ("(", "[", "]", r"\{", r"\lbrace", r"\langle")
 
 _THOUSANDS = re.compile(r"(?<![0-9.,])[1-9][0-9]{0,2}(?:,[0-9]{3})+(?![0-9]|,[0-9])")
 _SEPARATOR = re.compile(
@@ -48,11 +49,11 @@ _EMPTY = re.compile(r"\\(?:emptyset|varnothing)|\\\{\s*\\\}|\\text\{\s*no soluti
 _PLUS_MINUS = re.compile(r"\\(pm|mp)(?![A-Za-z])\s*")
 _SUBSCRIPT = re.compile(r"_\s*(?:\\?[A-Za-z0-9]+|\{[^{}]*\})")
 _ARGUMENTS = re.compile(r"(?<=[A-Za-z])\s*\([^()]*\)")
-_NAME = re.compile(r"[A-Za-z\\{} '|]*[A-Za-z][A-Za-z\\{} '|]*")
+_NAME = re.compile(r"[A-Za-z\\{} '|]+")
+_LETTER = re.compile(r"[A-Za-z]")
 _OPERATION = re.compile(
     r"\\(?:frac|sqrt|binom|cdot|times|div|pi|infty|log|ln|exp|sin|cos|tan|pm)(?![A-Za-z])"
 )
-
 
 _NOTHING = Scalar("")
 
@@ -85,7 +86,7 @@ def _read(text: str) -> Structure:
 def is_name(text: str) -> bool:
     r"""Tell whether a text names something, as opposed to stating it: `x`, `f(2)`, `\angle ABC`, `S_{10}`."""
     bare = _ARGUMENTS.sub("", _SUBSCRIPT.sub("", text))
-    return _NAME.fullmatch(bare) is not None and _OPERATION.search(text) is None
+    return bool(_NAME.fullmatch(bare) and _LETTER.search(bare)) and _OPERATION.search(text) is None
 
 
 def _list_items(text: str) -> Structure | None:
@@ -114,8 +115,15 @@ def _join_relations(items: tuple[Structure, ...], all_of: bool) -> Structure:
             bounds = low.interval, high.interval
             for a, b in (bounds, bounds[::-1]):
                 if a.items[1] == Scalar(r"\infty") and b.items[0] == Scalar(r"-\infty"):
+                    if _is_after(a.items[0], b.items[1]):
+                        return Union(items)  # x < 1, x > 3: nothing is both
                     return Bracketed(a.left, (a.items[0], b.items[1]), b.right)
     return Collection(items, braces=False)
+
+
+def _is_after(low: Structure, high: Structure) -> bool:
+    ends = [parse_number(end.text) if isinstance(end, Scalar) else None for end in (low, high)]
+    return ends[0] is not None and ends[1] is not None and ends[0].value >= ends[1].value
 
 
 def _top_level_thousands(text: str) -> str:
@@ -179,7 +187,7 @@ def _both_signs(text: str) -> tuple[str, str]:
 
 def _read_brackets(text: str) -> Structure | None:
     parts = tokens(text)
-    if len(parts) < 2 or not (parts[0] in _PAIRS or parts[0] == "]"):
+    if len(parts) < 2 or parts[0] not in _LEFT:
         return None
     left, right = parts[0], parts[-1]
     outward = OUTWARD.fullmatch(text)
