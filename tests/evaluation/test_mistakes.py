@@ -11,6 +11,7 @@ from archer.errors import ArcherError
 from archer.evaluation.choice import choose_model
 from archer.evaluation.plan import EvalOptions, make_plan
 from archer.evaluation.run import evaluate
+from archer.evaluation.store import EvalFolder
 
 TINY = choose_model("builtin:tiny_reasoner")
 
@@ -94,3 +95,22 @@ def test_the_command_prints_a_table_and_where_the_samples_are(tmp_path, capsys):
     printed = " ".join(capsys.readouterr().out.split())
     assert "avg@2" in printed and "pass@2" in printed and "maj@2" in printed
     assert str(tmp_path / "out" / "samples.jsonl") in printed.replace(" ", "")
+
+
+def test_ctrl_c_says_that_the_same_command_goes_on(tmp_path, monkeypatch, capsys):
+    def interrupted(self, samples):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(EvalFolder, "append", interrupted)
+    arguments = [
+        "--model",
+        "builtin:tiny_reasoner",
+        "--data",
+        "builtin:arithmetic/val?size=1",
+        "--max-tokens",
+        "8",
+    ]
+    with pytest.raises(SystemExit) as exit_:
+        app(["eval", *arguments, "--out", str(tmp_path / "out"), "engine.threads=1"])
+    assert exit_.value.code == 130
+    assert "The same command goes on" in capsys.readouterr().out

@@ -19,7 +19,7 @@ from archer.data.prepare.sources import Source
 from archer.errors import ArcherError
 from archer.files import write_atomically
 
-PART_RECORDS = 2000
+PART_RECORDS = 10_000
 HOPELESS_AFTER = 1000  # records without a single usable one
 OUTPUTS = (".parquet", ".jsonl")
 
