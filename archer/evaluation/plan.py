@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from archer.config.parse import defaults, parse
@@ -20,7 +20,13 @@ from archer.errors import ArcherError
 from archer.evaluation.choice import ModelChoice
 
 DEFAULT_MAX_TOKENS = 1024
-SECTIONS = ("data", "actor_rollout_ref", "reward", "engine")  # the rest of a run does not touch validation
+KEPT = ("data", "actor_rollout_ref.model", "actor_rollout_ref.rollout", "reward", "engine")
+DROPPED = (  # of those: what only training uses, whose rules need not hold here
+    "data.train_files",
+    "data.train_batch_size",
+    "data.gen_batch_size",
+    "reward.reward_kwargs",
+)
 _VAL = "actor_rollout_ref.rollout.val_kwargs"
 
 
@@ -61,7 +67,7 @@ class EvalPlan:
 
 def make_plan(model: ModelChoice, options: EvalOptions) -> EvalPlan:
     """Return the checked plan of evaluating `model`."""
-    tree = OmegaConf.create(defaults(TrainConfig) if model.run is None else _run_tree(model.run))
+    tree = OmegaConf.create(defaults(TrainConfig)) if model.run is None else _run_tree(model.run)
     changes = {"actor_rollout_ref.model.path": model.path, "trainer.val_only": True, **_given(options)}
     if model.run is None:
         changes.setdefault("data.max_response_length", DEFAULT_MAX_TOKENS)
@@ -96,15 +102,20 @@ def _sampled(config: TrainConfig) -> bool:
     return config.actor_rollout_ref.rollout.val_kwargs.do_sample
 
 
-def _run_tree(run: Path) -> dict[str, Any]:
+def _run_tree(run: Path) -> DictConfig:
     """The part of a run's configuration that its validation depends on."""
     file = run / "config.yaml"
+    tree = OmegaConf.create({})
     try:
-        stored: Any = OmegaConf.to_container(OmegaConf.load(file))
-        tree = {section: stored[section] for section in SECTIONS}
-        if tree["engine"]["name"] != "local":  # evaluation is this process's work, whatever trained
-            del tree["engine"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+        stored = OmegaConf.load(file)
+        for key in KEPT:
+            OmegaConf.update(tree, key, OmegaConf.select(stored, key, throw_on_missing=True))
+        for key in DROPPED:
+            section, _, name = key.rpartition(".")
+            OmegaConf.select(tree, section).pop(name, None)
+        if tree.engine.name != "local":  # evaluation is this process's work, whatever trained
+            del tree.engine
+    except (OSError, ValueError, AttributeError, yaml.YAMLError, OmegaConfBaseException) as error:
         raise ArcherError(f"{file} cannot be read as the configuration of a run: {error}") from error
     return tree
 

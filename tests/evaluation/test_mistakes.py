@@ -1,12 +1,17 @@
 """What a user may get wrong about an evaluation, and what the message says."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 from rich.console import Console
 
 from archer.cli import app
+from archer.config import compose
+from archer.config.compose import to_yaml
+from archer.data.builtin import tiny_reasoner_path
 from archer.errors import ArcherError
 from archer.evaluation.choice import choose_model
 from archer.evaluation.plan import EvalOptions, make_plan
@@ -60,6 +65,38 @@ def test_data_in_another_schema(tmp_path):
 def test_responses_longer_than_the_model_allows(tmp_path):
     with pytest.raises(ArcherError, match="positions of builtin:tiny_reasoner"):
         attempt(tmp_path, data=("builtin:arithmetic/val?size=2",), max_tokens=10_000)
+
+
+RUNS = {
+    "a batch smaller than the default mini-batch": {"data": {"train_batch_size": 2}},
+    "an overlong buffer longer than what is asked for": {
+        "reward": {"reward_kwargs": {"overlong_buffer_cfg": {"enable": True, "len": 500}}}
+    },
+    "another engine, its devices and its estimator": {
+        "engine": {"name": "verl", "verl": {"critic": {}}},
+        "trainer": {"n_gpus_per_node": 8},
+        "algorithm": {"adv_estimator": "gae"},
+    },
+}
+
+
+@pytest.mark.parametrize("changes", RUNS.values(), ids=RUNS.keys())
+def test_what_only_training_uses_does_not_keep_a_checkpoint_from_being_evaluated(tmp_path, changes):
+    stored = OmegaConf.merge(OmegaConf.create(to_yaml(compose(["recipe=arithmetic"]))), changes)
+    OmegaConf.save(stored, tmp_path / "config.yaml")
+    checkpoint = tmp_path / "checkpoints" / "global_step_1"
+    shutil.copytree(tiny_reasoner_path(), checkpoint)
+    plan = make_plan(choose_model(str(checkpoint)), EvalOptions(max_tokens=20))
+    assert plan.config.data.max_response_length == 20
+    assert plan.config.data.val_files == ("builtin:arithmetic/val",)
+    assert plan.config.engine.name == "local"
+
+
+def test_a_damaged_run_configuration(tmp_path):
+    (tmp_path / "config.yaml").write_text("data: [")
+    shutil.copytree(tiny_reasoner_path(), tmp_path / "checkpoints" / "global_step_1")
+    with pytest.raises(ArcherError, match="cannot be read as the configuration of a run"):
+        make_plan(choose_model(str(tmp_path)), EvalOptions())
 
 
 def test_several_greedy_responses():
