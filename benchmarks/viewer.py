@@ -4,8 +4,8 @@
 
 Makes a trace of 16 responses x 8192 tokens and one of 1000 steps, starts the viewer in a process of its own,
 drives Chromium, and prints a table. Times run from the click to the second frame after the answer is on the
-screen; each is the median of several, with the worst beside it. The scroll figure is the 95th percentile of
-the time between frames.
+screen; each is the median of several, with the worst beside it, and it is the worst that must meet the goal.
+The scroll figure is the 95th percentile of the time between frames.
 """
 
 import argparse
@@ -64,7 +64,7 @@ class Figure:
 
     def cells(self) -> tuple[str, ...]:
         """Columns of the table."""
-        met = "yes" if median(self.values) < self.goal else "NO"
+        met = "yes" if max(self.values) < self.goal else "NO"
         other = "-" if self.spans is None else f"{self.spans:,.0f}"
         return (
             self.name,
@@ -136,13 +136,25 @@ def walk(page: Page, url: str, steps: int, process: psutil.Process) -> tuple[flo
 
 
 def measure_spans(page: Page) -> dict[str, float]:
-    """The same on the span-per-token page."""
+    """The same on the span-per-token page: in Gradio where it is installed, else on a plain page."""
     pages = SpanPages(make_step(16, 8192, seed=1), make_vocab())
-    page.goto(pages.url)
-    found = {"response": median(page.evaluate(SPANS, f"response/{row}") for row in (0, 1, 2))}
-    found["scroll"] = page.evaluate(SCROLL, ".pane")
-    found["strip"] = page.evaluate(SPANS, "group")
-    found["scroll_group"] = page.evaluate(SCROLL, ".pane")
+    if find_spec("gradio"):
+        from viewer_gradio import PANE, SHOW, gradio_pages
+
+        with gradio_pages(pages) as server:
+            page.goto(server.url())
+            page.locator("#group").wait_for()
+            page.wait_for_timeout(1000)
+            found = {"response": median(page.evaluate(SHOW, f"response-{row}") for row in (0, 1, 2))}
+            found["scroll"] = page.evaluate(SCROLL, PANE)
+            found["strip"] = page.evaluate(SHOW, "group")
+            found["scroll_group"] = page.evaluate(SCROLL, PANE)
+    else:
+        page.goto(pages.url)
+        found = {"response": median(page.evaluate(SPANS, f"response/{row}") for row in (0, 1, 2))}
+        found["scroll"] = page.evaluate(SCROLL, ".pane")
+        found["strip"] = page.evaluate(SPANS, "group")
+        found["scroll_group"] = page.evaluate(SCROLL, ".pane")
     pages.close()
     return found
 
@@ -187,11 +199,13 @@ def main() -> None:
     console.print(
         f"server memory before and after reading all {args.steps} steps: {before:.0f} and {after:.0f} MiB"
     )
-    stands = "" if find_spec("gradio") else "Gradio is not installed: "
-    console.print(
-        f"{stands}the last column is a plain page with one span per token, markup set as gr.HTML sets it, "
-        "without Gradio's own transport and front end."
-    )
+    if find_spec("gradio"):
+        console.print("the last column is a Gradio page: two gr.HTML panes, one span per token.")
+    else:
+        console.print(
+            "Gradio is not installed: the last column is a plain page with one span per token, markup set as "
+            "gr.HTML sets it, without Gradio's own transport and front end."
+        )
     console.print(f"load average while measuring: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
 

@@ -70,7 +70,7 @@ export class Heatmap {
     if (kept && kept.paneWidth === this.paneWidth) return kept;
     const context = this.panes[0].canvas.getContext("2d");
     context.font = TEXT_FONT;
-    const layout = new Layout(response, this.paneWidth - 8, context, context.measureText("0".repeat(64)).width / 64);
+    const layout = new Layout(response, this.paneWidth, context, context.measureText("0".repeat(64)).width / 64);
     layout.paneWidth = this.paneWidth;
     this.layouts.set(response, layout);
     return layout;

@@ -5,6 +5,7 @@ import { visible } from "./format.js";
 
 export const LINE = 26;
 export const FONT_SIZE = 14;
+export const INSET = 4; // room at both edges for the frame around a token
 const widths = new Map();
 
 // Printable ASCII: as wide as it has characters. Character codes, because this runs for every token.
@@ -56,12 +57,13 @@ export class Layout {
     this.line = [];
     this.lineStart = [0];
     this.firstSegment = new Int32Array(response.span + 1);
-    this.available = Math.max(width, 12 * advance);
-    this.cursor = 0;
+    this.available = Math.max(width - 2 * INSET, 12 * advance);
+    this.right = INSET + this.available;
+    this.cursor = INSET;
     let word = [];
     let wordWidth = 0;
     const flush = () => {
-      if (wordWidth <= this.available && this.cursor + wordWidth > this.available) this.breakLine();
+      if (wordWidth <= this.available && this.cursor + wordWidth > this.right) this.breakLine();
       for (const piece of word) this.place(piece, context);
       word = [];
       wordWidth = 0;
@@ -93,11 +95,11 @@ export class Layout {
 
   breakLine() {
     this.lineStart.push(this.token.length);
-    this.cursor = 0;
+    this.cursor = INSET;
   }
 
   place({ token, text, width, plain, breaks }, context) {
-    if (this.cursor > 0 && this.cursor + width > this.available) this.breakLine();
+    if (this.cursor > INSET && this.cursor + width > this.right) this.breakLine();
     if (width <= this.available) this.push(token, text, width, plain);
     else this.placeLong(token, text, plain, context);
     if (breaks) this.breakLine();

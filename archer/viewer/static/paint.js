@@ -78,9 +78,10 @@ export function paintLines(context, view, width, height, scrollTop) {
       }
     }
   }
-  outline(context, view, view.hover, scrollTop, page, 1);
-  outline(context, view, view.selected, scrollTop, css(special.paper), 4);
-  outline(context, view, view.selected, scrollTop, inks.accent, 2);
+  outline(context, view, view.hover, scrollTop, page, 1, 0.5);
+  // Outside the token, so that no letter is covered, and with an edge of paper that shows on every colour.
+  outline(context, view, view.selected, scrollTop, css(special.paper), 1, 0.5);
+  outline(context, view, view.selected, scrollTop, inks.accent, 2, 2);
 }
 
 // Blanks as dots, everything else as a blank: drawn faintly over the text.
@@ -99,14 +100,14 @@ function add(runs, text, plain, x, ink, advance) {
   }
 }
 
-function outline(context, view, token, scrollTop, colour, width) {
+// A frame of some width around a token, its middle `away` from the token's box.
+function outline(context, view, token, scrollTop, colour, width, away) {
   if (token === null || token === undefined || token < 0) return;
   const { layout } = view;
   context.strokeStyle = colour;
   context.lineWidth = width;
   for (let segment = layout.firstSegment[token]; segment < layout.firstSegment[token + 1]; segment += 1) {
     const y = layout.line[segment] * LINE - scrollTop;
-    const half = width / 2;
-    context.strokeRect(layout.x[segment] + half - 1, y + TOP + half - 1, layout.width[segment] - width + 2, BOX - width + 2);
+    context.strokeRect(layout.x[segment] - away, y + TOP - away, layout.width[segment] + 2 * away, BOX + 2 * away);
   }
 }

@@ -1,7 +1,7 @@
 // Real text over the painted one, for selecting, copying and screen readers: only the lines around the visible ones.
 
 import { h } from "./dom.js";
-import { LINE } from "./layout.js";
+import { INSET, LINE } from "./layout.js";
 
 const MAX_TOKENS = 2000;
 const MARGIN = 6;
@@ -39,6 +39,7 @@ export class TextWindow {
       const [from, to] = layout.segmentsOf(line);
       const node = h("div", { class: "textline" });
       node.style.top = `${line * LINE}px`;
+      node.style.left = `${INSET}px`;
       for (let segment = from; segment < Math.min(to, from + MAX_TOKENS); segment += 1) {
         const span = h("span", { "data-token": layout.token[segment], dir: "ltr" }, layout.text[segment]);
         span.style.width = `${layout.width[segment]}px`;
