@@ -59,7 +59,9 @@ class VerlRun:
             settings.trainer.resume_from_path = str(start.path.resolve())
         with ExitStack() as closing:
             self.console.print(
-                f"starting Ray and {ranks(self.config)} training workers ...", style="dim", highlight=False
+                f"starting Ray and {count_of(ranks(self.config), 'training worker')} ...",
+                style="dim",
+                highlight=False,
             )
             closing.enter_context(cluster(self.config, settings))
             trainer = self._trainer(settings)
@@ -184,7 +186,8 @@ class VerlRun:
     def _introduce(self, trainer: "ArcherTrainer", start: Checkpoint | None) -> None:
         parameters, traced = trainer.actor_rollout_wg.describe_model()[0]
         rollout, data = self.config.actor_rollout_ref.rollout, self.config.data
-        devices = f"{ranks(self.config)} {'processes on the CPU' if on_cpu(self.config) else 'GPUs'}"
+        kind = "process" if on_cpu(self.config) else "GPU"
+        devices = count_of(ranks(self.config), kind) + (" on the CPU" if on_cpu(self.config) else "")
         versions = ", ".join(f"{name} {self.versions[name]}" for name in ("verl", "ray", "torch"))
         lines: list[Any] = [
             f"[bold]{self.config.actor_rollout_ref.model.path}[/bold]  {parameters / 1e6:,.2f} M parameters, "
@@ -199,6 +202,12 @@ class VerlRun:
             lines.append(f"going on from step {trainer.global_steps} ({start.path})")
         for line in lines:
             self.console.print(line, highlight=False, soft_wrap=True)
+
+
+def count_of(number: int, noun: str) -> str:
+    """`1 worker`, `2 workers`, `2 processes`."""
+    plural = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return f"{number} {noun}{plural}"
 
 
 def _due(every: int, step: int, last: bool) -> bool:

@@ -105,12 +105,14 @@ def generation_size(config: TrainConfig) -> int:
 def _model(config: TrainConfig) -> Tree:
     model = config.actor_rollout_ref.model
     folder = _absolute(model_folder(model.path))
-    attention = "flash_attention_2" if find_spec("flash_attn") and not on_cpu(config) else "sdpa"
-    override = {"attn_implementation": attention, **model.override_config}
+    flash = find_spec("flash_attn") is not None and not on_cpu(config)
+    override = {"attn_implementation": "flash_attention_2" if flash else "sdpa", **model.override_config}
     return {
         "actor_rollout_ref.model.path": folder,
         "actor_rollout_ref.model.tokenizer_path": _absolute(tokenizer_folder(model)),
         "actor_rollout_ref.model.override_config": override,
+        # without flash-attention a packed batch costs the square of its length
+        "actor_rollout_ref.model.use_remove_padding": flash,
         "actor_rollout_ref.model.external_lib": PLUGIN,
     }
 
