@@ -4,6 +4,7 @@ Every program here is safe for the machine even if a layer under test does nothi
 processes and time are small, and no program signals, writes or connects where that could do harm.
 """
 
+import contextlib
 import os
 import textwrap
 import time
@@ -86,7 +87,7 @@ def sandboxed_processes() -> set[int]:
     found = set()
     for entry in Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and b"HOME=/box\0" in (entry / "environ").read_bytes():
+            if entry.name.isdigit() and b"code.inside.zygote" in (entry / "cmdline").read_bytes():
                 parents = [parent.pid for parent in psutil.Process(int(entry.name)).parents()]
                 if os.getpid() in parents or parents[:1] == [1]:
                     found.add(int(entry.name))
@@ -111,6 +112,16 @@ def contained(each_box: Box) -> Iterator[Box]:
     assert each_box.prints("print(input())", stdin="still here") == "still here"
     assert not wait_for_no_other(before | each_box.inner_processes())
     assert not [*Path("/tmp").glob("hostile-*"), *Path("/dev/shm").glob("hostile-*")]
+
+
+@pytest.fixture
+def open_folder(tmp_path: Path) -> Path:
+    """Return a folder that every user may write to: only the sandbox keeps a program out of it."""
+    tmp_path.chmod(0o777)
+    for parent in list(tmp_path.parents)[:3]:
+        with contextlib.suppress(PermissionError):  # another user's, who has opened it or not
+            parent.chmod(parent.stat().st_mode | 0o755)
+    return tmp_path
 
 
 @pytest.fixture
