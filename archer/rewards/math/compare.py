@@ -166,7 +166,10 @@ def _stated_value(equation: Equation) -> Structure:
 
 
 def _is_consistent(equation: Equation, algebra: Algebra) -> Verdict:
-    """Refuse a chain with a false link between numbers: 7 = 5, x = 5 = 6."""
+    """Refuse a chain with a false link between numbers (7 = 5, x = 5 = 6) or several in one (x = 6 x = 5)."""
+    first, *middle = map(squash, equation.parts[:-1])
+    if any(part != first and part.endswith(first) for part in middle):
+        return False
     links = pairwise(equation.parts)
     return all_of(
         _equal_values(a, b, algebra) for a, b in links if not _has_variable(a) and not _has_variable(b)

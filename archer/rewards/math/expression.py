@@ -146,10 +146,10 @@ class _Reader:
 
     def _may_precede_numeral(self, node: Node) -> bool:
         """Allow what has one reading: 3!7!, (n-2)2^n, n2^n."""
-        if isinstance(node, Apply) and node.operation == "!":
-            return True
-        is_power = len(self._tokens) > 1 and self._tokens[-2] == "^"
-        return bool(variables(node)) and (is_power or self._last == ")")
+        following = self._tokens[-2] if len(self._tokens) > 1 else ""
+        if self._last == "!":
+            return following == "!"
+        return bool(variables(node)) and (following == "^" or self._last == ")")
 
     def _starts_factor(self, token: str | None) -> bool:
         if token is None:

@@ -52,10 +52,11 @@ def read_quantity(text: str) -> Quantity:
     if degrees:
         return Quantity(unwrapped(text[: degrees.start()]), unit=DEGREES)
     base = _BASE.fullmatch(squash(text))
-    if base and (base["base"].isdigit() or base["base"] in _BASE_WORDS):
+    if base:
         name = base["base"]
-        number = _BASE_WORDS.index(name) + 2 if name in _BASE_WORDS else name
-        return Quantity(base["digits"], unit=Unit(f"base {number}"))
+        number = _BASE_WORDS.index(name) + 2 if name in _BASE_WORDS else int(name) if name.isdigit() else 0
+        if number > max(int(digit, 16) for digit in base["digits"]) and number > 1:
+            return Quantity(base["digits"], unit=Unit(f"base {number}"))
     return _with_unit(text) or _scaled(Quantity(text))
 
 

@@ -49,10 +49,12 @@ _EMPTY = re.compile(r"\\(?:emptyset|varnothing)|\\\{\s*\\\}|\\text\{\s*no soluti
 _PLUS_MINUS = re.compile(r"\\(pm|mp)(?![A-Za-z])\s*")
 _SUBSCRIPT = re.compile(r"_\s*(?:\\?[A-Za-z0-9]+|\{[^{}]*\})")
 _ARGUMENTS = re.compile(r"(?<=[A-Za-z])\s*\([^()]*\)")
-_NAME = re.compile(r"[A-Za-z\\{} '|]+")
+_NAME = re.compile(r"[A-Za-z{} '|]+")
 _LETTER = re.compile(r"[A-Za-z]")
-_OPERATION = re.compile(
-    r"\\(?:frac|sqrt|binom|cdot|times|div|pi|infty|log|ln|exp|sin|cos|tan|pm)(?![A-Za-z])"
+_NAMING = re.compile(
+    r"\\(?:text|angle|triangle|overline|vec|hat|bar|widehat|overrightarrow|mathcal|mathbb|max|min|deg|Pr|ell|alpha"
+    r"|beta|gamma|delta|(?:var)?epsilon|zeta|eta|(?:var)?theta|kappa|lambda|mu|nu|xi|rho|sigma|tau|(?:var)?phi|chi|psi"
+    r"|omega|Gamma|Delta|Theta|Lambda|Sigma|Phi|Psi|Omega)(?![A-Za-z])"
 )
 
 _NOTHING = Scalar("")
@@ -85,8 +87,8 @@ def _read(text: str) -> Structure:
 
 def is_name(text: str) -> bool:
     r"""Tell whether a text names something, as opposed to stating it: `x`, `f(2)`, `\angle ABC`, `S_{10}`."""
-    bare = _ARGUMENTS.sub("", _SUBSCRIPT.sub("", text))
-    return bool(_NAME.fullmatch(bare) and _LETTER.search(bare)) and _OPERATION.search(text) is None
+    bare = _ARGUMENTS.sub("", _SUBSCRIPT.sub("", _NAMING.sub("x", text)))
+    return "{}" not in bare and _NAME.fullmatch(bare) is not None and _LETTER.search(bare) is not None
 
 
 def _list_items(text: str) -> Structure | None:
@@ -164,11 +166,21 @@ def _read_equation(text: str) -> Structure | None:
     if rough and not exact.strip():
         return _read(rough[0])
     if rough and not is_name(exact):
-        return _read(exact)  # what is rounded after it adds nothing
+        return _read(exact) if _rounds(exact, rough) else _NOTHING
     parts = split("=".join([exact, *rough]), _EQUALS)
     if len(parts) == 1:
         return None
     return Equation(tuple(part.strip() for part in parts)) if all(map(str.strip, parts)) else _NOTHING
+
+
+def _rounds(exact: str, rough: list[str]) -> bool:
+    """Tell whether what follows a sign of approximation may be a rounded value of what stands before it."""
+    value = parse_number(split(exact, _EQUALS)[-1])
+    for text in rough:
+        number = parse_number(text)
+        if number is None or (value and abs(number.value - value.value) * 20 > abs(value.value)):
+            return False
+    return True
 
 
 def _read_matrix(text: str) -> Structure | None:
@@ -194,6 +206,8 @@ def _read_brackets(text: str) -> Structure | None:
     if outward and (left, right) != ("[", "]"):
         left, right = {"]": "("}.get(left, left), {"[": ")"}.get(right, right)
         inside = outward["inside"]
+        if len(split(inside, _COMMA)) < 2 and len(split(inside, _SEMICOLON)) < 2:
+            return _NOTHING
     elif enclosed(parts):
         inside = "".join(parts[1:-1])
     else:
