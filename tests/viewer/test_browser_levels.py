@@ -258,6 +258,49 @@ def test_an_unknown_place_says_so_and_leaves_a_way_out(page: Page, small: str) -
     expect(page.get_by_role("heading", level=1)).to_have_text("Step 1")
 
 
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("#2/9", "has no group 9"),
+        ("#2/0/99", "has no response 99"),
+        ("#2/0/5", "belongs to group 1: open #2/1/5"),
+        ("#2?vs=0:99", "has no step 99"),
+        ("#2?vs=7:1", "press c to choose one"),
+        ("#2?run=5", "no run 5"),
+    ],
+)
+def test_a_wrong_address_says_what_is_wrong_with_it(page: Page, small: str, place: str, said: str) -> None:
+    go(page, small, place)
+    expect(page.get_by_role("alert")).to_contain_text(said)
+
+
+def test_a_step_without_responses_says_so_on_every_page(serve: Serve, page: Page, tmp_path: Path) -> None:
+    from archer.trace.schema import TraceStep
+
+    held = make_step().arrays()
+    rows = {name: array[:0] for name, array in held.items() if not name.startswith(("prompt_", "uid"))}
+    empty = TraceStep.from_batch(**rows, uid=[], prompts=[])  # type: ignore[arg-type]
+    folder = write_trace(tmp_path / "run" / "influence_trace", {1: empty, 2: make_step()})
+    url = serve(folder).url()
+    go(page, url, "#1")
+    expect(page.locator(".stepview .notice")).to_contain_text("holds no responses")
+    go(page, url, "#2?vs=0:1")
+    expect(page.get_by_role("alert")).to_contain_text("Step 1 holds no responses to compare")
+    page.keyboard.press("c")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Step 2")
+
+
+def test_a_response_without_tokens_can_be_opened(serve: Serve, page: Page, tmp_path: Path) -> None:
+    mask = make_step().response_mask.copy()
+    mask[1] = False
+    folder = write_trace(tmp_path / "run" / "influence_trace", {1: make_step(response_mask=mask)})
+    go(page, serve(folder).url(), "#1/0/1/5?grain=word&q=x")
+    shown(page, "0/1/0/1")
+    for key in ("ArrowRight", "End", "ArrowDown", "j"):
+        page.keyboard.press(key)
+    shown(page, "0/1/0/2")
+
+
 def test_a_damaged_step_is_reported_in_place(serve: Serve, page: Page, tmp_path: Path) -> None:
     folder = write_trace(tmp_path / "run" / "influence_trace", {1: make_step(1), 2: make_step(2)})
     (folder / "steps" / "step_000002.npz").write_bytes(b"PK nonsense")

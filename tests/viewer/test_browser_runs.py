@@ -154,6 +154,9 @@ def test_an_exported_group_works_inside_a_notebook_frame(
     expect(frame.locator(".striplabel")).to_have_count(4)
     frame.locator(".striplabel").nth(1).click()
     expect(frame.locator(".responsetitle")).to_contain_text("Response 1")
+    frame.get_by_role("button", name="Regular expression").click()
+    frame.locator("#search").fill("ma.be")
+    expect(frame.locator(".matches")).to_have_text("1 match")
 
 
 def test_an_older_trace_without_vocabulary_shows_ids_and_says_why(

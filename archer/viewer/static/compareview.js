@@ -83,6 +83,8 @@ export class CompareView {
     if (!other || !library.runs[other.run]) throw new Error("The address names a comparison that is not there; press c to choose one.");
     const otherHead = await this.source.head(other.run, other.step);
     const heads = [head, otherHead];
+    const bare = heads.find((each) => !each.groups.length);
+    if (bare) throw new Error(`Step ${bare.step} holds no responses to compare. Press c to leave the comparison and choose another step.`);
     const groups = alignedGroups(head, state.group, otherHead, other.group);
     const sides = [{ place: state, run: state.run }, { place: other, run: other.run }].map((side, index) => ({ ...side, head: heads[index], group: groups[index] }));
     await Promise.all(sides.map(async (side) => (side.responses = await this.source.group(side.head, side.group, null, true))));

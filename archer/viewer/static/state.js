@@ -93,6 +93,7 @@ export class Store {
     this.notify();
     clearTimeout(this.timer);
     if (moved) location.hash = format(this.state);
-    else this.timer = setTimeout(() => location.replace(format(this.state)), 150);
+    // With the whole address: inside a notebook's frame a bare #fragment would be one of the notebook's page.
+    else this.timer = setTimeout(() => location.replace(location.href.split("#")[0] + format(this.state)), 150);
   }
 }

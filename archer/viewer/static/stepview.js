@@ -90,7 +90,8 @@ export class StepView {
     if (manifest.accepted_share !== null) facts.push(`${percent(manifest.accepted_share)} accepted`);
     if (manifest.mean_reward !== null) facts.push(`mean reward ${number(manifest.mean_reward)}`);
     this.facts.textContent = facts.join(" · ");
-    fill(this.notes, head.notes.map((note) => h("p", { class: "notice" }, note)));
+    const empty = head.size ? [] : ["This step holds no responses. An influence trace keeps the groups that were scored, and here none had both accepted and rejected responses."];
+    fill(this.notes, [...head.notes, ...empty].map((note) => h("p", { class: "notice" }, note)));
     this.showGroups();
     fill(this.stats, statsTable(head.metrics.map((metric) => [metric.label, metric.spread])));
     this.showManifest();

@@ -65,6 +65,8 @@ export class WorkView {
 
   async show(context, current) {
     const { state, head } = context;
+    const owner = state.response === null ? null : head.fact(state.response, "group");
+    if (owner !== null && owner !== state.group) throw new Error(`Response ${state.response} belongs to group ${owner}: open #${state.step}/${owner}/${state.response}.`);
     const metrics = paneMetrics(state, head);
     const loaded = await Promise.all([
       stripTokens(this.source, head, state.group, state),
