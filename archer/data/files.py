@@ -29,7 +29,7 @@ def read_rows(file: str) -> list[Row]:
     if not path.is_file():
         what = "is a folder, not a file" if path.is_dir() else "does not exist"
         raise ArcherError(
-            f"Data file {file} {what}. Check data.train_files and data.val_files; "
+            f"Data file {file} {what}. Check the name (data.train_files, data.val_files, --data); "
             f"relative paths start at {Path.cwd()}."
         )
     if path.suffix not in _READERS:

@@ -87,6 +87,7 @@ class EvalFolder:
         write_atomically(self._settings_file, json.dumps(settings, indent=2) + "\n")
         if self.summary_file.is_file() and self.samples_file.is_file():
             return [Sample.from_line(line) for line in _lines(self.samples_file)]
+        self.summary_file.unlink(missing_ok=True)  # its samples are gone
         # a kill between the two last steps leaves samples without a summary: they are a whole partial
         if self.samples_file.is_file():
             self.samples_file.replace(self._partial)

@@ -150,6 +150,12 @@ def test_a_complete_evaluation_is_shown_and_not_done_again(run, tmp_path, monkey
         evaluated(run, tmp_path / "out", overwrite=True)
 
 
+def test_figures_without_their_samples_are_made_again(run, tmp_path):
+    first = evaluated(run, tmp_path / "out")
+    (first.folder / "samples.jsonl").unlink()
+    assert evaluated(run, tmp_path / "out").fresh
+
+
 def test_a_folder_with_another_evaluation_is_refused_with_what_differs(run, tmp_path):
     evaluated(run, tmp_path / "out")
     with pytest.raises(ArcherError, match=r"sampling.seed: 42 there, 7 now\n.*--overwrite"):

@@ -5,10 +5,12 @@ which says how many of them count, how many records they stand for, and what the
 with the same sources and options goes on from there; anything else starts over.
 """
 
+import fcntl
 import json
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +32,25 @@ class Parts:
 
     def __init__(self, output: Path, identity: dict[str, Any]) -> None:
         self.folder = output.with_name(f".{output.name}.parts")
+        self._output = output
         self._identity = identity
         self._count = 0
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep a second process from preparing the same file at the same time."""
+        path = self.folder.with_suffix(".lock")
+        with path.open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ArcherError(
+                    f"Another process is preparing {self._output}. Wait for it, or choose another --out."
+                ) from None
+            try:
+                yield
+            finally:
+                path.unlink()
 
     def resume(self) -> Counts | None:
         """The counts of what is done already, or None (and nothing on disk) when there is nothing to use."""

@@ -88,6 +88,17 @@ def prepare(
         output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ArcherError(f"--out {output} cannot be written: {error.strerror}.") from error
+    with parts.held():
+        return _prepare(request, parts, identity, interrupted, progress)
+
+
+def _prepare(
+    request: Request,
+    parts: Parts,
+    identity: dict[str, Any],
+    interrupted: bool,
+    progress: Callable[[float, Counts], None],
+) -> Prepared:
     counts = parts.resume()
     start: Start = "resumed" if counts is not None else "restarted" if interrupted else "fresh"
     counts = counts or Counts()
@@ -95,11 +106,11 @@ def prepare(
     if not counts.kept:
         parts.remove()
         raise _nothing_usable(request, counts)
-    parts.finish(output)
-    checksum = sha256_of(output)
+    parts.finish(request.output)
+    checksum = sha256_of(request.output)
     _write_manifest(request, identity, counts, checksum)
     parts.remove()
-    return Prepared(output, manifest_path(output), checksum, counts, start)
+    return Prepared(request.output, manifest_path(request.output), checksum, counts, start)
 
 
 def manifest_path(output: Path) -> Path:

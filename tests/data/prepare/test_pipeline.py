@@ -9,6 +9,7 @@ import pytest
 
 from archer.data.prepare import pipeline
 from archer.data.prepare.catalogue import find_set
+from archer.data.prepare.parts import Parts
 from archer.data.prepare.pipeline import Request, prepare
 from archer.data.prepare.prompt import PromptStyle
 from archer.data.prepare.sources import ArithmeticSource, FileSource
@@ -197,6 +198,13 @@ def test_a_kill_while_overwriting_leaves_the_old_file(request_for, small_parts, 
     assert sha256(old.output) == old.sha256
     done = prepare(replace(request, overwrite=False))  # permission was given when it was begun
     assert (done.start, done.counts.read) == ("resumed", 18)
+
+
+def test_two_processes_do_not_prepare_the_same_file(request_for):
+    request = request_for("out.parquet")
+    with Parts(request.output, {}).held(), pytest.raises(ArcherError, match="Another process is preparing"):
+        prepare(request)
+    assert prepare(request).start == "fresh"
 
 
 def test_the_same_request_again_changes_nothing(write, prepared):
