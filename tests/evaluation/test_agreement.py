@@ -74,6 +74,11 @@ def test_greedy_validation_agrees_too(greedy_run, tmp_path):
     assert "val-core/arithmetic/acc/mean@1" in logged(greedy_run, 1)
 
 
+def test_products_in_bfloat16_agree_too(tmp_path):
+    run = train(tmp_path / "run", "engine.dtype=bfloat16", "trainer.total_training_steps=1")
+    assert evaluated(run, tmp_path / "out").summary.metrics() == logged(run, 1)
+
+
 def test_a_run_stands_for_its_newest_checkpoint(run, tmp_path):
     assert evaluated(run, tmp_path / "out").summary.metrics() == logged(run, 2)
 
