@@ -50,8 +50,8 @@ class CodeVerdict:
         extra = {"code_tests": float(self.count), "code_tests_passed": float(self.passed)}
         for ending in Ending:
             extra[f"code_{ending.value}"] = float(self.ending is ending)
-        if self.failed_test is not None:
-            extra["code_failed_test"] = float(self.failed_test)
+        # Every result has every figure: engines make columns of them.
+        extra["code_failed_test"] = float(self.count if correct else self.failed_test or 0)
         return RewardResult(1.0 if correct else share, correct, extra, detail=_one_line(self.reason))
 
 

@@ -146,6 +146,9 @@ def test_a_result_carries_counters_for_metrics(box):
     assert extra["code_passed"] == extra["code_memory"] == extra["code_crash"] == extra["code_wrong"] == 0.0
     assert (extra["code_tests"], extra["code_tests_passed"], extra["code_failed_test"]) == (3.0, 0.0, 0.0)
     assert no_program(SUM).to_result(False).extra["code_no_program"] == 1.0
+    passed = box.grade("print(sum(map(int, input().split())))", SUM).to_result(False).extra
+    assert passed["code_failed_test"] == 3.0
+    assert passed.keys() == extra.keys() == no_program(SUM).to_result(False).extra.keys()
 
 
 @pytest.mark.parametrize(
