@@ -62,23 +62,18 @@ def watch(
     folder = CheckpointFolder(plan.checkpoints)
     while True:
         last_look = _ended(plan.run)  # asked before looking, so that the last checkpoint is not missed
+        until = plan.until_step
         found = folder.all()
-        reached = plan.until_step is not None and any(c.step >= plan.until_step for c in found)
-        ready = [
-            c
-            for c in found
-            if c.step not in done
-            and (plan.until_step is None or c.step <= plan.until_step)
-            and is_complete(c.path)
-        ]
-        if ready:
-            checkpoint = ready[0]
+        wanted = [c for c in found if c.step not in done and (until is None or c.step <= until)]
+        checkpoint = next((c for c in wanted if is_complete(c.path)), None)
+        if checkpoint is not None:
             done.add(checkpoint.step)
             result = _evaluate(plan, checkpoint, console)
             if result is not None:
                 yield checkpoint.step, result
             continue
-        if last_look or reached:
+        reached = until is not None and (until in done or any(c.step > until for c in found))
+        if not wanted and (last_look or reached):
             return
         wait()
 
@@ -89,7 +84,7 @@ def _evaluate(plan: Watch, checkpoint: Checkpoint, console: Console) -> Evaluate
         evaluation = make_plan(choice, plan.options)
         out = None if plan.out is None else plan.out / choice.name
         result = evaluate(evaluation, console, out, plan.overwrite)
-    except ArcherError:
+    except (ArcherError, FileNotFoundError):
         if checkpoint.path.exists():
             raise
         console.print(  # runs keep their newest checkpoints only (trainer.max_actor_ckpt_to_keep)

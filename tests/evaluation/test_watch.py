@@ -103,6 +103,16 @@ def test_until_step_ends_the_watch_and_leaves_later_checkpoints(run):
     assert watched(run, [], until_step=5) == [2, 4]  # there is no checkpoint 5, but a later one
 
 
+def test_the_end_waits_for_checkpoints_that_are_still_arriving(run):
+    run.configure(total=2)
+    run.finish(2)
+    run.save_half(2)
+    assert watched(run, [lambda: run.save(2)]) == [2]
+    run.save_half(3)
+    run.save(4)
+    assert watched(run, [lambda: run.save(3)], until_step=3) == [2, 3]
+
+
 def test_a_second_watch_does_nothing_again(run):
     run.save(1)
     run.finish(1)
