@@ -36,7 +36,7 @@ class Case:
 
 def read_cases() -> list[Case]:
     cases, topic = [], ""
-    for line in Path(__file__).with_name("math_cases.txt").read_text().splitlines():
+    for line in Path(__file__).with_name("math_cases.txt").read_text(encoding="utf-8").splitlines():
         heading = re.fullmatch(r"\[(.*)\]", line)
         if heading:
             topic = heading[1]
