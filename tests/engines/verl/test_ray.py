@@ -1,0 +1,241 @@
+"""Real Ray, real verl, two ranks: two steps, a worker killed in the middle, and the run that goes on.
+
+Every step leaves its traces, and what the local engine would have logged of it.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from archer.trace.reader import TraceReader
+from archer.tracking.jsonl import read_metrics
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("verl")
+
+SETTINGS = [
+    "engine=verl",
+    "engine.device=cpu",
+    "engine.threads=1",
+    "trainer.n_gpus_per_node=2",
+    "data.train_batch_size=4",
+    "data.val_max_samples=8",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+    "actor_rollout_ref.rollout.n=4",
+    "trainer.save_freq=1",
+    "trainer.test_freq=-1",
+    "trainer.val_before_train=False",
+]
+PATIENCE_S = 600
+
+
+def archer(*arguments: str, **options) -> subprocess.Popen:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    environment.pop("RAY_ADDRESS", None)
+    return subprocess.Popen(
+        [sys.executable, "-m", "archer.cli", *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        **options,
+    )
+
+
+def finish(process: subprocess.Popen) -> str:
+    """The output of a command that is to succeed; whatever happens, nothing of it stays behind."""
+    try:
+        output, _ = process.communicate(timeout=PATIENCE_S)
+    finally:
+        end(process)
+    assert process.returncode == 0, output
+    return output
+
+
+def end(process: subprocess.Popen) -> None:
+    """Kill a command and every process that it started."""
+    family = descendants(process)
+    for member in [process, *family]:
+        if member.pid is not None and psutil.pid_exists(member.pid):
+            member.kill()
+
+
+def descendants(process: subprocess.Popen) -> list[psutil.Process]:
+    try:
+        return psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def wait_for(condition, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < deadline, "nothing happened in time"
+        time.sleep(0.2)  # polling a file that another process writes
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("run")
+
+
+@dataclass(frozen=True)
+class Killed:
+    """What a killed run said, and what `archer trace check` said of its traces then."""
+
+    output: str
+    checks: tuple[str, str]
+    step: int  # of its newest complete checkpoint
+
+
+@pytest.fixture(scope="module")
+def killed(folder) -> Killed:
+    """A run whose training worker was killed after its second step; it would have had forty."""
+    run = [*SETTINGS, f"trainer.default_local_dir={folder}", "trainer.total_training_steps=40"]
+    process = archer("train", *run)
+    try:
+        second = folder / "checkpoints/global_step_2/archer.json"
+        wait_for(second.is_file, process)
+        workers = [p for p in descendants(process) if "WorkerDict" in p.name()]
+        assert len(workers) == 2
+        workers[1].send_signal(signal.SIGKILL)
+        output, _ = process.communicate(timeout=PATIENCE_S)
+    finally:
+        end(process)
+    assert process.returncode == 2, output
+    checks = (checked(folder / "entropy_trace"), checked(folder / "influence_trace"))
+    return Killed(output, checks, max(checkpoints(folder)))
+
+
+@pytest.fixture(scope="module")
+def steps_before(killed) -> int:
+    """Steps in the checkpoint that the resumed run starts from."""
+    return killed.step
+
+
+@pytest.fixture(scope="module")
+def resumed(killed, steps_before, folder) -> str:
+    """What the same command said, to train two more steps."""
+    total = f"trainer.total_training_steps={steps_before + 2}"
+    return finish(archer("train", *SETTINGS, f"trainer.default_local_dir={folder}", total))
+
+
+def checkpoints(folder: Path) -> list[int]:
+    """Steps of the complete checkpoints."""
+    complete = folder.glob("checkpoints/global_step_*/archer.json")
+    return sorted(int(path.parent.name.removeprefix("global_step_")) for path in complete)
+
+
+def checked(trace: Path) -> str:
+    return finish(archer("trace", "check", str(trace)))
+
+
+def test_a_killed_worker_ends_the_run_with_one_message(killed, steps_before):
+    assert "error: A worker process died" in killed.output
+    assert f"The same command goes on from step {steps_before}" in killed.output
+    assert "Traceback" not in killed.output
+
+
+def test_the_traces_of_a_killed_run_are_whole(killed):
+    for report in killed.checks:
+        assert report.rstrip().endswith("whole")
+
+
+def test_the_resumed_run_appends_to_both_traces(steps_before, resumed, folder):
+    for kind in ("entropy", "influence"):
+        report = checked(folder / f"{kind}_trace")
+        assert f"{steps_before + 2} steps from 1 to {steps_before + 2}" in report
+        assert "whole" in report
+
+
+def test_the_resumed_run_goes_on_where_the_killed_one_was(resumed, steps_before, folder):
+    assert f"going on from step {steps_before}" in resumed
+    logged = [line["step"] for line in read_metrics(folder / "metrics.jsonl")]
+    assert logged == list(range(1, steps_before + 3))
+    assert json.loads((folder / "result.json").read_text())["steps"] == steps_before + 2
+
+
+def test_output_reads_like_the_local_engines(resumed, steps_before):
+    for text in (
+        "builtin:tiny_reasoner",
+        "4 x 4 responses a step",
+        "28 linear modules traced",
+        "accuracy after",
+    ):
+        assert text in resumed
+    assert f"step {steps_before + 2}/{steps_before + 2}  reward" in resumed
+    for noise in ("Warning", "pid=", "INFO"):
+        assert noise not in resumed
+
+
+def test_metrics_have_the_local_engines_names(resumed, folder):
+    line = read_metrics(folder / "metrics.jsonl")[-1]
+    for name in (
+        "critic/rewards/mean",
+        "reward/accuracy",
+        "groups/mixed",
+        "actor/entropy",
+        "actor/pg_loss",
+        "actor/pg_clipfrac",
+        "actor/grad_norm",
+        "actor/lr",
+        "response_length/mean",
+        "response_length/clip_ratio",
+        "influence_trace/rows_emitted",
+        "influence_trace/selected_prompts",
+        "timing_s/influence_capture",
+        "timing_s/influence_write",
+        "timing_s/step",
+        "perf/throughput",
+        "training/rollout_probs_diff_mean",
+        "val-core/arithmetic/acc/mean@4",
+    ):
+        assert np.isfinite(line[name]), name
+
+
+def test_what_is_sampled_is_what_is_trained_on(resumed, folder):
+    """Packed training and padded sampling agree on the probability of every token."""
+    for line in read_metrics(folder / "metrics.jsonl"):
+        assert line["training/rollout_probs_diff_max"] < 1e-5
+
+
+def test_both_traces_tell_the_same_story(resumed, folder):
+    entropy, influence = (TraceReader(folder / f"{kind}_trace") for kind in ("entropy", "influence"))
+    for step in (entry.step for entry in influence.entries):
+        everything, selected = entropy.read(step).arrays, influence.read(step).arrays
+        assert everything.rows == 16
+        assert sorted(np.bincount(everything.group_id)) == [4, 4, 4, 4]
+        rows = selected.response_index
+        width = selected.response_mask.shape[1]
+        assert (everything.responses[rows, :width] == selected.responses).all()
+        assert (everything.accepted[rows] == selected.accepted).all()
+        assert (np.isfinite(selected.influence) == selected.response_mask).all()
+        for group in np.unique(selected.group_id):
+            verdicts = selected.accepted[selected.group_id == group]
+            assert verdicts.any()
+            assert not verdicts.all()
+        advantages = selected.advantage[np.arange(selected.rows), 0]
+        assert ((advantages > 0) == selected.accepted).all()
+
+
+def test_a_checkpoint_holds_a_model_that_loads_by_itself(resumed, steps_before, folder):
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(
+        folder / f"checkpoints/global_step_{steps_before + 2}/actor/huggingface"
+    )
+    assert sum(parameter.numel() for parameter in model.parameters()) > 800_000
+
+
+def test_only_as_many_checkpoints_are_kept_as_the_recipe_says(resumed, steps_before, folder):
+    assert checkpoints(folder) == [steps_before + 1, steps_before + 2]
