@@ -35,6 +35,8 @@ def compare(answer: Structure, reference: Structure, algebra: Algebra) -> Verdic
     if isinstance(reference, Equation):
         return _compare_equation(answer, reference, algebra)
     if isinstance(answer, Equation):
+        if _is_brought_to_zero(answer):
+            return False
         value = _stated_value(answer)
         return all_of((_is_consistent(answer, algebra), compare(value, reference, algebra)))
     if isinstance(answer, Relation) and isinstance(reference, Relation):
@@ -159,6 +161,14 @@ def _assignment(equation: Equation) -> tuple[str | None, Structure]:
         first, last = last, first
     named = is_name(first) or isinstance(read(first), Bracketed)
     return first if named else None, read(last)
+
+
+def _is_brought_to_zero(equation: Equation) -> bool:
+    """Tell whether it is an equation like 2x - 3y + 4 = 0, which gives no value to anything."""
+    first, last = equation.parts[0], equation.parts[-1]
+    return (
+        last == "0" and _has_variable(first) and not is_name(first) and re.search("[0-9]", first) is not None
+    )
 
 
 def _stated_value(equation: Equation) -> Structure:
