@@ -62,7 +62,7 @@ class Block:
     Attributes:
         batch: where the factors are.
         members: int64 [b], which responses of the bundle these are.
-        index: int64 [b, l] into the micro-batch, on the factors' device.
+        index: int64 [b, l] into the micro-batch, on the computing device.
         weight: [b, l] the token's multiple of u, 0 where padded, on the computing device.
         mask: bool [b, l], False where padded, on the computing device.
     """
@@ -95,9 +95,10 @@ class Block:
         index = self.index.flatten()
         if 2 * len(index) >= len(factors[0]):
             stacked = torch.stack([f.to(self.weight.device, non_blocking=True) for f in factors])
-            lines = stacked.index_select(1, index.to(self.weight.device))
+            lines = stacked.index_select(1, index)
         else:  # copying what other blocks need would cost more than a call for each module
-            lines = torch.stack([f.index_select(0, index) for f in factors]).to(self.weight.device)
+            here = index.to(factors[0].device)
+            lines = torch.stack([f.index_select(0, here) for f in factors]).to(self.weight.device)
         return lines.to(self.weight.dtype).view(len(factors), *self.index.shape, -1)
 
 
@@ -138,9 +139,10 @@ def _block(
     batch: MicroBatch, entries: list[tuple[int, Tensor]], device: torch.device, dtype: torch.dtype
 ) -> Block:
     index = torch.nn.utils.rnn.pad_sequence([positions for _, positions in entries], True, padding_value=-1)
+    if device.type == "cuda":
+        index = index.pin_memory().to(device, non_blocking=True)
     mask = index >= 0
     index = index.clamp(min=0)
-    weight = mask.to(dtype) if batch.scale is None else mask * batch.scale.to("cpu", dtype)[index]
-    home = next(iter(batch.u.values())).device
+    weight = mask.to(dtype) if batch.scale is None else mask * batch.scale.to(device, dtype)[index]
     members = torch.tensor([member for member, _ in entries])
-    return Block(batch, members.to(device), index.to(home), weight.to(device), mask.to(device))
+    return Block(batch, members.to(device), index, weight, mask)

@@ -47,7 +47,7 @@ class Scorer:
         stacks = stacks_of(self.modules, bundle.blocks, most=0 if together else 1)
         with self.stopwatch.timing("solve"):
             gradients, broken = self._response_gradients(bundle, stacks, reader)
-            if bool(broken.all()):
+            if broken is not None and bool(broken.all()):
                 return [torch.full_like(block.weight, torch.nan) for block in bundle.blocks]
             duals = self._response_duals(bundle, stacks, gradients)
             contrast = self._contrast(bundle)
@@ -63,8 +63,9 @@ class Scorer:
             with self.stopwatch.timing("scoring"):
                 self._add(bundle, stack, reader, inverse, directions, totals)
         scores = [total.normalized() if self._normalize else total.score for total in totals]
-        for block, score in zip(bundle.blocks, scores, strict=True):
-            score[broken[block.members // bundle.size]] = torch.nan
+        if broken is not None:
+            for block, score in zip(bundle.blocks, scores, strict=True):
+                score[broken[block.members // bundle.size]] = torch.nan
         return scores
 
     @property
@@ -89,8 +90,8 @@ class Scorer:
 
     def _response_gradients(
         self, bundle: Bundle, stacks: list[ModuleStack], reader: BlockReader
-    ) -> tuple[list[Tensor], Tensor]:
-        """G_r = mean_t u_t (x) v_t, [m, B, R, D] per stack; and bool [B], which groups are not finite.
+    ) -> tuple[list[Tensor], Tensor | None]:
+        """G_r = mean_t u_t (x) v_t, [m, B, R, D] per stack; bool [B], which groups are not finite, if any.
 
         One sum over ranks serves all modules. The gradients of groups that are not finite come out as 0.
         """
@@ -103,10 +104,11 @@ class Scorer:
             for stack, part in zip(stacks, views(sums, stacks, members), strict=True)
         ]
         broken = ~torch.stack([G.sum(dim=(0, 2, 3)) for G in gradients]).sum(0).isfinite()
-        if bool(broken.any()):
-            self.counters.debug_nonfinite_groups += int(broken.sum())
-            for G in gradients:
-                G[:, broken] = 0.0
+        if not bool(broken.any()):
+            return gradients, None
+        self.counters.debug_nonfinite_groups += int(broken.sum())
+        for G in gradients:
+            G[:, broken] = 0.0
         return gradients, broken
 
     def _response_duals(

@@ -202,7 +202,9 @@ class InfluenceTracer:
         u, v = capture.factors()
         row, token = capture.layout.row[capture.kept], capture.layout.token[capture.kept]
         scale = None if objective is None else objective.scale()
-        self._batches.append(MicroBatch(row, token, u, v, scale, capture.lengths, version))
+        batch = MicroBatch(row, token, u, v, scale, capture.lengths, version)
+        _ = batch.positions  # found here, while a GPU is still at work on the backward
+        self._batches.append(batch)
         self.counters.debug_micro_batches += 1
         self.counters.debug_captured_tokens += int((row >= 0).sum())
         self._versions.add(version)

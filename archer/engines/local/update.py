@@ -69,9 +69,12 @@ class Updater:
         skipped = 0
         for epoch in range(self.config.ppo_epochs):
             for rows in mini_batches(experience.judged.groups, self.config, epoch, step):
-                losses.append(self._accumulate(experience, rows, sums, seen if epoch == 0 else None))
+                terms, passes = self._accumulate(experience, rows, sums, first=epoch == 0)
                 if epoch == 0:
                     self.recorder.score(rows)
+                    for batch, stats in passes:
+                        seen.put(batch, stats)
+                losses.append({name: float(value) for name, value in terms.items()})
                 norms.append(self._apply())
                 skipped += not torch.isfinite(torch.tensor(norms[-1]))
         metrics = {f"actor/{name}": value for name, value in sums.means().items()}
@@ -84,12 +87,12 @@ class Updater:
         return UpdateResult(metrics, seen.log_probs, seen.entropy)
 
     def _accumulate(
-        self, experience: Experience, rows: list[int], sums: TokenSums, seen: TokenStats | None
-    ) -> dict[str, float]:
-        """Backward through one mini-batch, a micro-batch at a time; returns its loss terms.
+        self, experience: Experience, rows: list[int], sums: TokenSums, first: bool
+    ) -> tuple[dict[str, Tensor], list[tuple[MicroBatch, TokenStats]]]:
+        """Backward through one mini-batch, a micro-batch at a time; the `first` epoch captures influence.
 
-        `seen` takes what the first epoch sees of every response; influence is captured in that epoch alone.
-        Nothing is read from the device before the end, so that it never waits for the program.
+        Returns the loss terms and what each pass saw. Nothing is read from the device here, so that it never
+        waits for the program.
         """
         totals = LossTotals.of(experience.responses.mask[rows])
         self.optimizer.zero_grad(set_to_none=True)
@@ -108,19 +111,16 @@ class Updater:
                 passes.append((batch, stats))
         for chunk in micro_batches(experience.responses, active, self.config):
             batch = micro_batch(experience.responses, chunk, self.policy.compute.device)
-            with self.recorder.capture(batch) if seen is not None else nullcontext():
+            with self.recorder.capture(batch) if first else nullcontext():
                 stats = self.policy.token_stats(batch, entropy_grad=self.config.entropy_coeff != 0)
                 loss = self._loss(experience, batch, stats, totals, sums, terms)
-                if seen is not None:
+                if first:
                     rewards = send(experience.judged.scores[batch.rows], loss.device)
                     advantages = take(experience.advantages, batch)
                     self.recorder.watch(loss, stats.log_probs, batch, advantages, rewards)
                 loss.backward()
             passes.append((batch, stats.detached()))
-        if seen is not None:
-            for batch, stats in passes:
-                seen.put(batch, stats)
-        return {name: float(value) for name, value in terms.items()}
+        return terms, passes
 
     def _idle_rows(self, experience: Experience, rows: list[int]) -> set[int]:
         """Return the rows whose gradient is exactly zero, so that no backward is spent on them.
