@@ -1,6 +1,6 @@
 """Takes the viewer's pictures for the README, light and dark, from the trace that comes with the package.
 
-    python scripts/make_screenshots.py docs/images
+    python scripts/make_screenshots.py docs/images --only run step response
 
 Needs Chromium (`scripts/ensure_chromium.sh` finds or installs it). Each picture waits until the viewer says
 that what it asks for is painted, so that two runs over the same trace make the same pictures.
@@ -37,13 +37,13 @@ class Shot:
     """Token to point at."""
 
 
-def shots(step: int, group: int, response: int) -> list[Shot]:
+def shots(step: int, group: int, response: int, token: int) -> list[Shot]:
     """The pictures of one trace."""
     at = f"#{step}/{group}/{response}"
     return [
         Shot("run", "", ".runview tbody tr"),
         Shot("step", f"#{step}", ".stepview .tokenpanel tbody tr"),
-        Shot("response", at, ".workview .tokenpanel tbody tr", hover=6),
+        Shot("response", at, ".workview .tokenpanel tbody tr", hover=token),
         Shot("distinct", f"#{step}/{group}?table=distinct", ".workview .tokenpanel tbody tr"),
         Shot(
             "compare",
@@ -81,7 +81,9 @@ def main() -> None:
     parser.add_argument("--trace-dir", type=Path, default=demo_folder(), help="trace to show")
     parser.add_argument("--step", type=int, default=3)
     parser.add_argument("--group", type=int, default=1)
-    parser.add_argument("--response", type=int, default=9)
+    parser.add_argument("--response", type=int, default=10)
+    parser.add_argument("--token", type=int, default=14, help="token to point at")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="take these pictures only")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     library = Library.open([args.trace_dir])
@@ -90,7 +92,9 @@ def main() -> None:
         sync_playwright() as playwright,
     ):
         browser = launch(playwright)
-        for shot in shots(args.step, args.group, args.response):
+        for shot in shots(args.step, args.group, args.response, args.token):
+            if args.only and shot.name not in args.only:
+                continue
             for scheme in SCHEMES:
                 print(take(browser, server.url(), shot, scheme, args.out))
         browser.close()

@@ -14,8 +14,8 @@ export class Legend {
       "div",
       { class: "legend" },
       h("div", { class: "ramp" }, this.ramp, this.ticks),
-      h("span", { class: "swatch", title: "This token has no value: it was not computed" }, this.missing, "no value"),
-      h("span", { class: "swatch", title: "Outside the loss mask" }, this.masked, "masked"),
+      swatch(this.missing, "no value", "it was not computed for this token"),
+      swatch(this.masked, "masked", "the token is outside the loss mask"),
     );
   }
 
@@ -38,6 +38,11 @@ export class Legend {
     flat.fillStyle = `rgb(${special.masked.join(",")})`;
     flat.fillRect(0, 0, 16, 10);
   }
+}
+
+// The explanation is a tooltip for the eye and text for a screen reader.
+function swatch(canvas, name, meaning) {
+  return h("span", { class: "swatch", title: meaning }, canvas, name, h("span", { class: "unseen" }, `: ${meaning}`));
 }
 
 function paintMissing(canvas, special) {
