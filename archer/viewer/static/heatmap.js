@@ -68,16 +68,23 @@ export class Heatmap {
   layoutOf(response) {
     const kept = this.layouts.get(response);
     if (kept && kept.paneWidth === this.paneWidth) return kept;
-    const context = this.panes[0].canvas.getContext("2d");
-    context.font = TEXT_FONT;
-    const layout = new Layout(response, this.paneWidth, context, context.measureText("0".repeat(64)).width / 64);
+    const { context, advance } = this.font();
+    const layout = new Layout(response, this.paneWidth, context, advance);
     layout.paneWidth = this.paneWidth;
     this.layouts.set(response, layout);
     return layout;
   }
 
+  // The font is loaded when it is first measured; that need not be when somebody waits.
+  font() {
+    const context = this.panes[0].canvas.getContext("2d");
+    context.font = TEXT_FONT;
+    return { context, advance: context.measureText("0".repeat(64)).width / 64 };
+  }
+
   prepare(response) {
     if (this.paneWidth) this.layoutOf(response);
+    else this.font();
   }
 
   resized() {
