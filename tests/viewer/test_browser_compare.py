@@ -48,6 +48,19 @@ def test_groups_with_the_same_prompt_stand_beside_each_other(
     expect(shared.first).to_contain_text("The answer is 4")
 
 
+def test_comparing_from_a_group_finds_its_prompt_in_the_step_before(
+    serve: Serve, page: Page, recurring: Path
+) -> None:
+    go(page, serve(recurring).url(), "#2/1")
+    shown(page, "0/2/1/null")
+    page.keyboard.press("c")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Compare")
+    assert (chosen(page, "A"), chosen(page, "B")) == ("1", "0")
+    page.get_by_role("button", name="Swap sides").click()
+    expect(page.get_by_label("Group B")).to_have_value("1")
+    assert chosen(page, "A") == "0"
+
+
 @pytest.mark.parametrize(("side", "other", "group", "follows"), [("A", "B", "0", "1"), ("B", "A", "1", "0")])
 def test_choosing_a_group_brings_its_partner_to_the_other_side(
     serve: Serve, page: Page, recurring: Path, side: str, other: str, group: str, follows: str

@@ -157,6 +157,8 @@ def test_an_exported_group_works_inside_a_notebook_frame(
     frame.get_by_role("button", name="Regular expression").click()
     frame.locator("#search").fill("ma.be")
     expect(frame.locator(".matches")).to_have_text("1 match")
+    page.frames[1].wait_for_function("() => location.hash.includes('q=ma.be')")
+    assert page.frames[1].url.startswith("about:srcdoc#2/0/1?"), "settings change the frame's address alone"
 
 
 def test_an_older_trace_without_vocabulary_shows_ids_and_says_why(
