@@ -19,6 +19,11 @@ class StopRequest:
             self._previous[number] = signal.signal(number, self._note)
         return self
 
+    def listen(self) -> None:
+        """Take the signals again, after a library (Ray) has taken them for itself."""
+        for number in self.SIGNALS:
+            signal.signal(number, self._note)
+
     def __exit__(self, *exception: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)  # type: ignore[arg-type]

@@ -63,12 +63,12 @@ class VerlRunFolder(RunFolder):
         super().__init__(config)
         self.checkpoints = VerlCheckpoints(self.path / "checkpoints", config.trainer.max_actor_ckpt_to_keep)
 
-    def claim(self) -> Checkpoint | None:
-        """Take the folder for this run and return the checkpoint to go on from."""
+    def inspect(self) -> Checkpoint | None:
+        """Return the checkpoint to go on from, or refuse a folder that cannot be this run's."""
         path = self._config.trainer.resume_from_path
         if path is not None:
             read_state(checkpoint_at(path))
-        return super().claim()
+        return super().inspect()
 
 
 def read_state(checkpoint: Checkpoint) -> VerlState:

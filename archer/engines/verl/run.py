@@ -17,6 +17,7 @@ from archer.engines.local.run import Outcome, Progress
 from archer.engines.verl.checkpoints import VerlRunFolder, VerlState, check_ranks, read_state
 from archer.engines.verl.cluster import cluster, set_environment
 from archer.engines.verl.failures import as_archer_error
+from archer.engines.verl.process_group import process_group_timeout
 from archer.engines.verl.settings import rollout_name, verl_settings
 from archer.engines.verl.translate import on_cpu, ranks
 from archer.engines.verl.versions import check_versions
@@ -40,6 +41,7 @@ class VerlRun:
     def execute(self) -> Outcome:
         """Train until the last step, or until SIGINT or SIGTERM asks to stop."""
         self.versions = check_versions(rollout_name(self.config))
+        process_group_timeout()  # said now, not by a worker minutes later
         set_environment(self.config)
         with StopRequest() as stop:
             start = self.folder.claim()
@@ -65,6 +67,7 @@ class VerlRun:
             )
             closing.enter_context(cluster(self.config, settings))
             trainer = self._trainer(settings)
+            stop.listen()
             self.folder.settle()
             traces = trainer.open_traces(trainer.global_steps)
             closing.callback(traces.close)

@@ -22,7 +22,8 @@ from archer.engines.verl.refusals import check_traceable
 from archer.engines.verl.translate import CHOSEN_BY_ARCHER, on_cpu, translate
 from archer.errors import ArcherError
 
-Tree = dict[str, Any]
+OPEN = ("ray_kwargs.ray_init.",)
+"""Sections that take any key: verl hands them on as they are."""
 
 
 def verl_settings(config: TrainConfig) -> DictConfig:
@@ -65,7 +66,7 @@ def foreign_problems(base: DictConfig, own: Mapping[str, Any]) -> Iterator[str]:
             yield f"engine.verl.{key}: set {key}={value} instead, which both engines understand"
         elif key in CHOSEN_BY_ARCHER:
             yield f"{key}: {CHOSEN_BY_ARCHER[key]}"
-        elif not exists(base, key):
+        elif not key.startswith(OPEN) and not exists(base, key):
             close = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
             last = key.rsplit(".", 1)[-1]
             hint = [name for name in known if name.rsplit(".", 1)[-1] == last][:1] or close

@@ -38,6 +38,9 @@ NOT_COPIED = (
     "algorithm.filter_groups.",  # by Archer's rule: bounded, and going on with what there is
     "data.gen_batch_size",
     "actor_rollout_ref.actor.shuffle",  # whole groups, by the driver
+    "actor_rollout_ref.actor.token_entropy_quantile",  # the loss is Archer's
+    "actor_rollout_ref.actor.low_entropy_",
+    "actor_rollout_ref.actor.high_entropy_",
     "actor_rollout_ref.model.path",
     "actor_rollout_ref.model.tokenizer_path",
 )

@@ -1,13 +1,11 @@
 """verl's workers with Archer's loss, and with influence read out of their backward."""
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from verl.single_controller.base.decorator import Dispatch, register
 from verl.utils.device import get_device_name
-from verl.utils.distributed import initialize_global_process_group_ray
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 
 import archer.engines.verl.plugin  # noqa: F401  (registers the engine in this process)
@@ -15,9 +13,7 @@ from archer.engines.verl.archer_config import archer_config
 from archer.engines.verl.engine import TracedUpdate
 from archer.engines.verl.influence import RankTrace, TracePlan
 from archer.engines.verl.loss import RankLoss
-from archer.errors import ArcherError
-
-TIMEOUT = "VERL_PG_TIMEOUT_SECONDS"
+from archer.engines.verl.process_group import join_process_group
 
 
 @dataclass(frozen=True)
@@ -28,22 +24,6 @@ class RankUpdate:
     terms: dict[str, float]  # loss term -> sum over its micro-batches
     skipped: int  # optimizer steps left out, their gradient not being finite
     trace: RankTrace
-
-
-def process_group_timeout() -> int | None:
-    """Seconds that a collective may take, from VERL_PG_TIMEOUT_SECONDS; None: torch's own limit."""
-    text = os.environ.get(TIMEOUT)
-    if not text:
-        return None
-    if not text.isdecimal() or int(text) < 1:
-        raise ArcherError(f"{TIMEOUT}={text}: expected a whole number of seconds, at least 1")
-    return int(text)
-
-
-def join_process_group() -> None:
-    """Join the ranks' process group before verl does, which knows neither the time limit nor a CPU."""
-    backend = "gloo" if get_device_name() == "cpu" else None
-    initialize_global_process_group_ray(timeout_second=process_group_timeout(), backend=backend)
 
 
 class ArcherWorker(ActorRolloutRefWorker):

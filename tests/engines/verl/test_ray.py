@@ -4,84 +4,25 @@ Every step leaves its traces, and what the local engine would have logged of it.
 """
 
 import json
-import os
 import signal
-import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 
 from archer.trace.reader import TraceReader
 from archer.tracking.jsonl import read_metrics
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from ray_runs import SETTINGS, archer, descendants, end, finish, wait_for
+
 pytestmark = pytest.mark.slow
 pytest.importorskip("verl")
 
-SETTINGS = [
-    "engine=verl",
-    "engine.device=cpu",
-    "engine.threads=1",
-    "trainer.n_gpus_per_node=2",
-    "data.train_batch_size=4",
-    "data.val_max_samples=8",
-    "actor_rollout_ref.actor.ppo_mini_batch_size=4",
-    "actor_rollout_ref.rollout.n=4",
-    "trainer.save_freq=1",
-    "trainer.test_freq=-1",
-    "trainer.val_before_train=False",
-]
-PATIENCE_S = 600
-
-
-def archer(*arguments: str, **options) -> subprocess.Popen:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    environment.pop("RAY_ADDRESS", None)
-    return subprocess.Popen(
-        [sys.executable, "-m", "archer.cli", *arguments],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        **options,
-    )
-
-
-def finish(process: subprocess.Popen) -> str:
-    """The output of a command that is to succeed; whatever happens, nothing of it stays behind."""
-    try:
-        output, _ = process.communicate(timeout=PATIENCE_S)
-    finally:
-        end(process)
-    assert process.returncode == 0, output
-    return output
-
-
-def end(process: subprocess.Popen) -> None:
-    """Kill a command and every process that it started."""
-    family = descendants(process)
-    for member in [process, *family]:
-        if member.pid is not None and psutil.pid_exists(member.pid):
-            member.kill()
-
-
-def descendants(process: subprocess.Popen) -> list[psutil.Process]:
-    try:
-        return psutil.Process(process.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-
-
-def wait_for(condition, process: subprocess.Popen) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert process.poll() is None, process.stdout.read()
-        assert time.monotonic() < deadline, "nothing happened in time"
-        time.sleep(0.2)  # polling a file that another process writes
+RUN = [*SETTINGS, "trainer.n_gpus_per_node=2"]
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +42,7 @@ class Killed:
 @pytest.fixture(scope="module")
 def killed(folder) -> Killed:
     """A run whose training worker was killed after its second step; it would have had forty."""
-    run = [*SETTINGS, f"trainer.default_local_dir={folder}", "trainer.total_training_steps=40"]
+    run = [*RUN, f"trainer.default_local_dir={folder}", "trainer.total_training_steps=40"]
     process = archer("train", *run)
     try:
         second = folder / "checkpoints/global_step_2/archer.json"
@@ -109,10 +50,9 @@ def killed(folder) -> Killed:
         workers = [p for p in descendants(process) if "WorkerDict" in p.name()]
         assert len(workers) == 2
         workers[1].send_signal(signal.SIGKILL)
-        output, _ = process.communicate(timeout=PATIENCE_S)
+        output = finish(process, code=2)
     finally:
         end(process)
-    assert process.returncode == 2, output
     checks = (checked(folder / "entropy_trace"), checked(folder / "influence_trace"))
     return Killed(output, checks, max(checkpoints(folder)))
 
@@ -127,7 +67,7 @@ def steps_before(killed) -> int:
 def resumed(killed, steps_before, folder) -> str:
     """What the same command said, to train two more steps."""
     total = f"trainer.total_training_steps={steps_before + 2}"
-    return finish(archer("train", *SETTINGS, f"trainer.default_local_dir={folder}", total))
+    return finish(archer("train", *RUN, f"trainer.default_local_dir={folder}", total))
 
 
 def checkpoints(folder: Path) -> list[int]:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.config import HFModelConfig
-from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
-from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
+from verl.workers.rollout.base import BaseRollout
+from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
 from archer.engines.verl.cpu import ROLLOUT
 
@@ -208,7 +208,3 @@ def _stop_ids(config: HFModelConfig) -> list[int]:
     if configured is not None:
         ids.update([configured] if isinstance(configured, int) else configured)
     return sorted(ids)
-
-
-_ROLLOUT_REGISTRY[(ROLLOUT, "async")] = f"{__name__}.Adapter"  # verl has no function that registers one
-RolloutReplicaRegistry.register(ROLLOUT, lambda: Replica)

@@ -1,0 +1,177 @@
+"""Archer's advantages, rewards, prompts and metrics where verl calls them."""
+
+import asyncio
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("verl")
+
+from omegaconf import OmegaConf
+from tensordict import TensorDict
+from verl import DataProto
+from verl.trainer.ppo.core_algos import get_adv_estimator_fn
+
+from archer.algorithms.advantages import ADVANTAGES, AdvantageInputs
+from archer.algorithms.filtering import GroupCounts
+from archer.config import compose
+from archer.engines.local.model import load_tokenizer
+from archer.engines.verl.buffer import Sampled, Verdict
+from archer.engines.verl.dataset import ArcherDataset
+from archer.engines.verl.estimators import register_estimators
+from archer.engines.verl.failures import own_error, what_happened
+from archer.engines.verl.influence import RankTrace
+from archer.engines.verl.metrics import influence_metrics, reward_metrics, update_metrics
+from archer.engines.verl.reward import ArcherRewardManager
+from archer.engines.verl.settings import verl_settings
+from archer.engines.verl.worker import RankUpdate
+from archer.errors import ArcherError
+from archer.influence import Group, Selection
+
+
+@pytest.fixture(scope="module")
+def config():
+    return compose(
+        [
+            "engine=verl",
+            "engine.device=cpu",
+            "reward.reward_kwargs.overlong_buffer_cfg.enable=True",
+            "reward.reward_kwargs.overlong_buffer_cfg.len=8",
+        ]
+    )
+
+
+@pytest.mark.parametrize("name", ADVANTAGES)
+def test_advantages_are_archers_and_rows_that_fill_up_a_batch_change_nothing(name):
+    register_estimators()
+    register_estimators()  # a second time is harmless
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.tensor([3, 5, 2, 4, 5, 1])
+    mask = torch.arange(5) < lengths[:, None]
+    rewards = torch.zeros(6, 5)
+    rewards[torch.arange(6), lengths - 1] = torch.rand(6, generator=generator)
+    groups = torch.tensor([0, 0, 0, 1, 1, 1])
+    expected = ADVANTAGES[name](AdvantageInputs(rewards, mask, groups, 0.9))
+
+    filled_mask = torch.cat([mask, torch.zeros(2, 5, dtype=torch.bool)])
+    filled_rewards = torch.cat([rewards, torch.zeros(2, 5)])
+    uids = np.array(["x", "x", "x", "y", "y", "y", "pad", "pad"], dtype=object)
+    advantages, returns = get_adv_estimator_fn(f"archer_{name}")(
+        token_level_rewards=filled_rewards,
+        response_mask=filled_mask,
+        index=uids,
+        config=OmegaConf.create({"gamma": 0.9}),
+    )
+    assert torch.equal(advantages[:6], expected)
+    assert (advantages[6:] == 0).all()
+    assert torch.equal(returns, advantages)
+
+
+def judged(config, answers: list[tuple[str, str]]) -> list[dict]:
+    """Rewards of (response, ground truth) pairs, asked for all at once."""
+    tokenizer = load_tokenizer(config.actor_rollout_ref.model)
+    manager = ArcherRewardManager(verl_settings(config), tokenizer, None)
+
+    async def ask_all():
+        return await asyncio.gather(*(manager.run_single(request(text, truth)) for text, truth in answers))
+
+    def request(text: str, truth: str) -> DataProto:
+        tokens = torch.tensor([tokenizer.encode(text, add_special_tokens=False)])
+        return DataProto(
+            batch=TensorDict(
+                {
+                    "responses": tokens,
+                    "attention_mask": torch.ones(1, 4 + tokens.shape[1], dtype=torch.long),
+                },
+                batch_size=1,
+            ),
+            non_tensor_batch={
+                "data_source": np.array(["arithmetic"], dtype=object),
+                "reward_model": np.array([{"ground_truth": truth}], dtype=object),
+                "extra_info": np.array([{}], dtype=object),
+            },
+        )
+
+    try:
+        return asyncio.run(ask_all())
+    finally:
+        manager.scorer.close()
+
+
+def test_responses_are_judged_by_archers_scorer_with_raw_verdict_and_shaped_score(config):
+    long = "1+1=2\n" * 7 + "\\boxed{7}"
+    right, wrong, overlong = judged(config, [("\\boxed{7}", "7"), ("\\boxed{8}", "7"), (long, "7")])
+    assert (right["reward_score"], right["reward_extra_info"]["acc"]) == (1.0, 1.0)
+    assert (wrong["reward_score"], wrong["reward_extra_info"]["acc"]) == (0.0, 0.0)
+    assert overlong["reward_extra_info"]["acc"] == 1.0
+    assert overlong["reward_extra_info"]["score"] == 1.0
+    assert overlong["reward_score"] < 1.0
+
+
+def test_the_dataset_holds_archers_prompts_and_their_very_tokens(config):
+    tokenizer = load_tokenizer(config.actor_rollout_ref.model)
+    data = OmegaConf.create(asdict(config.data))
+    dataset = ArcherDataset(["builtin:arithmetic/val"], tokenizer, data, max_samples=5)
+    assert len(dataset) == 5
+    row = dataset[3]
+    rendered = tokenizer.apply_chat_template(
+        row["raw_prompt"], add_generation_prompt=True, tokenize=True, return_dict=False
+    )
+    assert row["prompt_token_ids"] == rendered
+    assert row["index"] == 3
+    assert row["reward_model"]["ground_truth"]
+
+
+def test_means_are_over_the_tokens_of_all_ranks():
+    updates = [
+        RankUpdate({"entropy": (6.0, 3.0)}, {"pg_loss": 0.5}, 0, RankTrace({}, {})),
+        RankUpdate({"entropy": (2.0, 1.0), "kl": (0.0, 0.0)}, {"pg_loss": 0.25}, 1, RankTrace({}, {})),
+    ]
+    assert update_metrics(updates, optimizer_steps=3) == {
+        "actor/entropy": 2.0,
+        "actor/pg_loss": 0.25,
+        "actor/skipped_updates": 1.0,
+    }
+
+
+def test_counts_of_ranks_add_up_and_times_are_the_slowest_ranks():
+    def update(rows: float, seconds: float) -> RankUpdate:
+        metrics = {"influence_trace/rows_emitted": rows, "timing_s/influence_solve": seconds}
+        return RankUpdate({}, {}, 0, RankTrace({}, metrics))
+
+    selection = Selection((Group("a", (0, 1), (True, False)),), 2, 3, 0)
+    metrics = influence_metrics([update(4, 0.5), update(3, 0.7)], selection)
+    assert metrics["influence_trace/rows_emitted"] == 7
+    assert metrics["timing_s/influence_solve"] == 0.7
+    assert metrics["influence_trace/selected_responses"] == 2
+    assert metrics["influence_trace/skipped_all_rejected"] == 3
+
+
+def test_rewards_are_counted_over_everything_sampled():
+    verdicts = (
+        Verdict(True, 3, True, False, False, {"format": 1.0}),
+        Verdict(False, 4, False, True, False, {}),
+        Verdict(False, 5, True, False, True, {"format": 0.0}),
+    )
+    metrics = reward_metrics(Sampled(verdicts, GroupCounts(1, 0, 3), 2, None))
+    assert metrics["reward/accuracy"] == pytest.approx(1 / 3)
+    assert (metrics["reward/timeouts"], metrics["reward/crashes"], metrics["reward/format"]) == (1, 1, 0.5)
+    assert metrics["groups/degenerate_share"] == 0.75
+    assert metrics["train/num_gen_batches"] == 2
+
+
+def test_an_error_of_archers_in_a_worker_is_told_as_it_is():
+    import ray.exceptions
+
+    error = ray.exceptions.RayTaskError("f", "Traceback ...", ArcherError("set this and that"))
+    assert own_error(error) == "set this and that"
+
+
+def test_another_error_in_a_worker_is_told_by_its_last_line():
+    import ray.exceptions
+
+    error = ray.exceptions.RayTaskError("f", "Traceback\n  File x\nValueError: too small", ValueError("x"))
+    assert what_happened(error) == "A worker failed: ValueError: too small"
+    assert own_error(error) is None

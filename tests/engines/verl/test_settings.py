@@ -1,0 +1,151 @@
+"""What verl is told: Archer's settings in its names, the user's own, and refusals before anything starts."""
+
+import pytest
+
+pytest.importorskip("verl")
+
+from omegaconf import OmegaConf
+
+from archer.config import compose
+from archer.config.parse import key_names
+from archer.config.root import TrainConfig
+from archer.engines.verl.settings import exists, verl_defaults, verl_settings
+from archer.engines.verl.translate import NOT_COPIED
+from archer.errors import ArcherError
+
+CPU = ["engine=verl", "engine.device=cpu"]
+
+
+@pytest.fixture(scope="module")
+def base():
+    return verl_defaults()
+
+
+def told(*overrides: str):
+    """verl's whole configuration, interpolations resolved."""
+    tree = verl_settings(compose([*CPU, *overrides]))
+    OmegaConf.resolve(tree)
+    return tree
+
+
+def refusal(*overrides: str) -> str:
+    with pytest.raises(ArcherError) as error:
+        verl_settings(compose([*CPU, *overrides]))
+    return str(error.value)
+
+
+def test_every_setting_of_archers_reaches_verl_or_is_archers_business(base):
+    lost = [key for key in key_names(TrainConfig) if not key.startswith(NOT_COPIED) and not exists(base, key)]
+    assert lost == []
+
+
+def test_settings_of_the_same_name_are_copied():
+    tree = told(
+        "data.train_batch_size=12",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=6",
+        "actor_rollout_ref.actor.optim.lr=3e-5",
+        "actor_rollout_ref.rollout.temperature=0.7",
+        "algorithm.kl_ctrl.kl_coef=0.5",
+        "trainer.n_gpus_per_node=2",
+    )
+    assert tree.data.train_batch_size == 12
+    assert tree.actor_rollout_ref.actor.ppo_mini_batch_size == 6
+    assert tree.actor_rollout_ref.actor.optim.lr == 3e-5
+    assert tree.actor_rollout_ref.rollout.temperature == 0.7
+    assert tree.algorithm.kl_ctrl.kl_coef == 0.5
+    assert tree.trainer.n_gpus_per_node == 2
+
+
+def test_gradients_are_clipped_where_verl_looks():
+    assert told("actor_rollout_ref.actor.grad_clip=0.3").actor_rollout_ref.actor.optim.clip_grad == 0.3
+
+
+def test_greedy_validation_is_temperature_zero_which_is_all_that_verl_looks_at():
+    prefix = "actor_rollout_ref.rollout.val_kwargs"
+    greedy = told(f"{prefix}.do_sample=False", f"{prefix}.temperature=0.9")
+    sampled = told(f"{prefix}.do_sample=True", f"{prefix}.temperature=0.9")
+    assert greedy.actor_rollout_ref.rollout.val_kwargs.temperature == 0
+    assert sampled.actor_rollout_ref.rollout.val_kwargs.temperature == 0.9
+
+
+def test_the_compute_type_follows_the_device_unless_it_is_chosen():
+    def param_dtype(*overrides: str) -> str:
+        tree = verl_settings(compose(["engine=verl", *overrides]))
+        return tree.actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype
+
+    assert param_dtype("engine.device=cpu") == "fp32"
+    assert param_dtype("engine.device=cuda") == "bf16"
+    assert param_dtype("engine.device=cuda", "engine.dtype=float32") == "fp32"
+
+
+def test_only_gae_has_a_critic():
+    assert told().critic.enable is False
+    tree = told("algorithm.adv_estimator=gae", "critic.optim.lr=1e-4")
+    assert tree.critic.enable is True
+    assert tree.critic.optim.lr == 1e-4
+    assert tree.critic.model.path == tree.actor_rollout_ref.model.path
+    assert tree.critic.strategy == "fsdp2"
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "actor_rollout_ref.rollout.gpu_memory_utilization=0.7",
+        "+actor_rollout_ref.rollout.gpu_memory_utilization=0.7",
+        "engine.verl.actor_rollout_ref.rollout.gpu_memory_utilization=0.7",
+    ],
+)
+def test_settings_that_only_verl_has_are_given_by_their_own_names(override):
+    assert told(override).actor_rollout_ref.rollout.gpu_memory_utilization == 0.7
+
+
+def test_dictionaries_that_verl_leaves_open_take_any_key():
+    tree = told(
+        "actor_rollout_ref.rollout.engine_kwargs.vllm.block_size=16",
+        "actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype=bf16",
+        "ray_kwargs.ray_init.object_store_memory=200000000",
+    )
+    assert tree.actor_rollout_ref.rollout.engine_kwargs.vllm.block_size == 16
+    assert tree.actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype == "bf16"
+    assert tree.ray_kwargs.ray_init.object_store_memory == 200000000
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("actor_rollout_ref.rollout.nam=vllm", "Did you mean actor_rollout_ref.rollout.name?"),
+        ("data.train_bach_size=3", "Did you mean data.train_batch_size?"),
+        ("trainer.influence_trace.no_such=3", "neither Archer nor verl has such a setting"),
+        ("engine.verl.data.train_batch_size=3", "set data.train_batch_size=3 instead"),
+        ("trainer.device=cuda", "set engine.device instead"),
+        ("critic.model.path=other", "the critic starts from actor_rollout_ref.model.path"),
+        ("actor_rollout_ref.actor.strategy=megatron", "Archer trains with fsdp2"),
+        ("actor_rollout_ref.actor.strategy=fsdp", "flattens weights"),
+        ("actor_rollout_ref.actor.ulysses_sequence_parallel_size=2", "spreads the tokens of a response"),
+        ("actor_rollout_ref.model.use_fused_kernels=True", "never forms the log-probs"),
+        ("actor_rollout_ref.model.tiled_mlp.enabled=True", "runs a layer in pieces"),
+        ("actor_rollout_ref.actor.fsdp_config.offload_policy=True", "keeps weights in CPU memory"),
+        ("algorithm.rollout_correction.bypass_mode=True", "skips the pass that computes entropies"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_sentence(override, expected):
+    assert expected in refusal(override)
+
+
+def test_without_influence_tracing_sequence_parallelism_and_fused_kernels_are_verls_business():
+    told(
+        "trainer.influence_trace.enable=False",
+        "actor_rollout_ref.actor.ulysses_sequence_parallel_size=2",
+        "actor_rollout_ref.model.use_fused_kernels=True",
+    )
+
+
+def test_responses_that_devices_cannot_share_equally_are_refused():
+    overrides = ["trainer.n_gpus_per_node=3", "actor_rollout_ref.actor.ppo_mini_batch_size=4"]
+    with pytest.raises(ArcherError, match="3 devices cannot share equally"):
+        compose([*CPU, *overrides, "actor_rollout_ref.rollout.n=8"])
+
+
+def test_the_local_engine_refuses_verls_settings():
+    with pytest.raises(ArcherError, match="needs engine=verl"):
+        compose(["actor_rollout_ref.rollout.gpu_memory_utilization=0.7"])
