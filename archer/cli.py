@@ -5,6 +5,7 @@ import sys
 import typer
 from rich.console import Console
 
+from archer.ablation.commands import app as ablation_app
 from archer.data.commands import app as data_app
 from archer.engines import command as train_command
 from archer.errors import ArcherError
@@ -27,6 +28,7 @@ app.command()(export)
 app.command()(verify)
 app.command("eval")(evaluate_command)
 app.add_typer(data_app, name="data")
+app.add_typer(ablation_app, name="ablate")
 
 
 @app.command()

@@ -1,0 +1,153 @@
+"""All that a grid's folder tells, gathered for the writers."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from archer.ablation.agreement import Agreement, agreements
+from archer.ablation.cost import Cost, Metrics, Ratio, cost_of, first_difference
+from archer.ablation.grid import short
+from archer.ablation.rollouts import ScoredRun
+from archer.ablation.state import AblationFolder, CaseState
+from archer.ablation.statistics import ScoreStatistics
+from archer.errors import ArcherError
+from archer.tracking.jsonl import read_metrics
+
+
+@dataclass(frozen=True)
+class CaseReport:
+    """One case; the figures of one that is not done are None."""
+
+    name: str
+    own: tuple[str, ...]
+    state: CaseState
+    cost: Cost | None
+    ratio: Ratio | None
+    scores: ScoreStatistics | None
+    differs_at: str | None
+    """Where its training stops being the baseline's; None where it never does, or there is none."""
+
+    @property
+    def label(self) -> str:
+        """The name as a reader sees it."""
+        return self.name.replace("-", " · ")
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What the figures were measured under."""
+
+    model: str
+    seed: int
+    batch: str
+    jobs: int
+    cores: int
+    load: tuple[float, float] | None
+    """Smallest and largest load average at the end of a case."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether other work shared the machine, so that times are not to be taken at their word."""
+        return self.jobs > 1 or (self.load is not None and self.load[1] > self.cores)
+
+
+@dataclass(frozen=True)
+class Report:
+    """A grid, compared."""
+
+    grid: str
+    baseline: str | None
+    shared: tuple[str, ...]
+    cases: tuple[CaseReport, ...]
+    agreements: tuple[Agreement, ...]
+    conditions: Conditions | None
+
+    @property
+    def done(self) -> tuple[CaseReport, ...]:
+        """The cases with figures."""
+        return tuple(case for case in self.cases if case.cost is not None)
+
+    @property
+    def scored(self) -> tuple[CaseReport, ...]:
+        """The cases with scores."""
+        return tuple(case for case in self.cases if case.scores is not None)
+
+    @property
+    def broken(self) -> tuple[CaseReport, ...]:
+        """The cases that failed."""
+        return tuple(case for case in self.cases if case.state.status == "failed")
+
+
+def build_report(path: Path) -> Report:
+    """Read a grid's folder."""
+    folder = AblationFolder(path)
+    plan = folder.plan()
+    states = {name: folder.case(name).read() for name in plan.cases}
+    runs = {name: folder.case(name).run(state.offloaded) for name, state in states.items()}
+    done = [name for name, state in states.items() if state.status == "done"]
+    metrics = {name: _metrics(runs[name]) for name in done}
+    scores = {name: ScoredRun(runs[name]) for name in done}
+    baseline = metrics.get(plan.baseline) if plan.baseline is not None else None
+    cases = tuple(
+        _case(name, plan.own[name], states[name], metrics.get(name), scores.get(name), baseline)
+        for name in plan.cases
+    )
+    return Report(
+        grid=plan.grid,
+        baseline=plan.baseline,
+        shared=_shared(plan.cases, plan.own),
+        cases=cases,
+        agreements=tuple(agreements({name: steps for name, steps in scores.items() if steps})),
+        conditions=_conditions(runs[done[0]], [states[name] for name in done]) if done else None,
+    )
+
+
+def _metrics(run: Path) -> list[Metrics]:
+    file = run / "metrics.jsonl"
+    if not file.is_file():
+        raise ArcherError(f"{run} is a finished case without metrics.jsonl; run the case again.")
+    return [line for line in read_metrics(file) if line["step"] > 0]
+
+
+def _case(
+    name: str,
+    own: tuple[str, ...],
+    state: CaseState,
+    lines: list[Metrics] | None,
+    scored: ScoredRun | None,
+    baseline: list[Metrics] | None,
+) -> CaseReport:
+    cost = None if lines is None else cost_of(lines)
+    reference = None if baseline is None else cost_of(baseline)
+    return CaseReport(
+        name=name,
+        own=tuple(map(short, own)),
+        state=state,
+        cost=cost,
+        ratio=None if cost is None or reference is None else Ratio.of(cost, reference),
+        scores=None if scored is None else ScoreStatistics.of(scored.all_scores()),
+        differs_at=None if lines is None or baseline is None else first_difference(lines, baseline),
+    )
+
+
+def _shared(cases: dict[str, tuple[str, ...]], own: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """The overrides that are no case's own: the grid's and the command line's."""
+    first = next(iter(cases))
+    others = [override for override in cases[first] if override not in own[first]]
+    return tuple({override.split("=", 1)[0]: override for override in others}.values())
+
+
+def _conditions(run: Path, states: list[CaseState]) -> Conditions:
+    config = OmegaConf.load(run / "config.yaml")
+    rollout, data = config.actor_rollout_ref.rollout, config.data
+    loads = [state.attempts[-1].load for state in states]
+    return Conditions(
+        model=str(config.actor_rollout_ref.model.path),
+        seed=int(rollout.seed),
+        batch=f"{data.train_batch_size} prompts x {rollout.n} responses a step",
+        jobs=max(state.attempts[-1].jobs for state in states),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        load=(min(loads), max(loads)),
+    )
