@@ -54,6 +54,10 @@ def train(
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the resolved configuration and stop.")
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Check all that can be checked without training, and stop."),
+    ] = False,
     config_dir: Annotated[
         Path | None,
         typer.Option("--config-dir", help="Folder with recipes of your own, in recipe/NAME.yaml."),
@@ -64,12 +68,32 @@ def train(
     Without arguments: the embedded default (recipe=arithmetic), a tiny model that learns three-digit sums.
     """
     overrides = overrides or []
+    again = overrides if config_dir is None else ["--config-dir", str(config_dir), *overrides]
+    if dry_run:
+        could_start = check_run(overrides, config_dir, Console(), again)
+        raise typer.Exit(0 if could_start else 2)
     config = compose(overrides, config_dir)
     if print_config:
         typer.echo(to_yaml(config), nl=False)
         return
-    again = overrides if config_dir is None else ["--config-dir", str(config_dir), *overrides]
+    from archer.engines.preflight.check import refuse_early
+
+    refuse_early(config)
     run_engine(config, Console(), again)
+
+
+def check_run(overrides: list[str], config_dir: Path | None, console: Console, again: list[str]) -> bool:
+    """Check a run without starting it, print what was found, and return whether it could start."""
+    from archer.engines.preflight.check import full_check
+    from archer.engines.preflight.finding import ok, problem
+    from archer.engines.preflight.table import print_report
+
+    try:
+        config = compose(overrides, config_dir)
+    except ArcherError as error:
+        return print_report(console, [problem("configuration", str(error))], again)
+    valid = ok("configuration", f"engine={config.engine.name}, {config.trainer.experiment_name}")
+    return print_report(console, [valid, *full_check(config)], again)
 
 
 def make_run(config: TrainConfig, console: Console) -> "Run | VerlRun":

@@ -61,7 +61,7 @@ def load_tokenizer(config: ModelConfig) -> Any:
 def load_policy(config: ModelConfig, compute: Compute) -> PreTrainedModel:
     """Return the trainable policy: float32 weights, dropout off (log-probs must not be random)."""
     options = {"dtype": torch.float32, "trust_remote_code": config.trust_remote_code}
-    model_config = _load_config(config)
+    model_config = load_model_config(config)
     folder = model_folder(config.path)
     model = _load(AutoModelForCausalLM, config.path, folder, config=model_config, **options)
     model.to(compute.device)
@@ -122,7 +122,7 @@ def stop_token_ids(model: PreTrainedModel, tokenizer: Any) -> tuple[int, ...]:
     return tuple(sorted(ids))
 
 
-def _load_config(config: ModelConfig) -> Any:
+def load_model_config(config: ModelConfig) -> Any:
     """Return the model's configuration with the user's changes; a field that it does not have is an error."""
     model_config, unknown = _load(
         AutoConfig,

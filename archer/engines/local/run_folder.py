@@ -59,12 +59,8 @@ class RunFolder:
         """Name of this run for trackers, made once per folder."""
         return (self.path / ".run_id").read_text().strip()
 
-    def claim(self) -> Checkpoint | None:
-        """Take the folder for this run and return the checkpoint to go on from.
-
-        Nothing that is there is changed, and the configuration is only written by `settle`: a command that
-        fails before training leaves no mark on a new folder.
-        """
+    def inspect(self) -> Checkpoint | None:
+        """Return the checkpoint to go on from, or refuse a folder that is not this run's; change nothing."""
         config_file = self.path / "config.yaml"
         if self.path.exists() and not self.path.is_dir():
             raise ArcherError(f"{self.path} is a file; the run needs a folder. {_elsewhere()}")
@@ -75,7 +71,15 @@ class RunFolder:
             )
         if config_file.is_file():
             self._check_owner(config_file)
-        start = self._starting_point()
+        return self._starting_point()
+
+    def claim(self) -> Checkpoint | None:
+        """Take the folder for this run and return the checkpoint to go on from.
+
+        Nothing that is there is changed, and the configuration is only written by `settle`: a command that
+        fails before training leaves no mark on a new folder.
+        """
+        start = self.inspect()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._acquire()
