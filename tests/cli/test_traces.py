@@ -95,6 +95,21 @@ def test_several_mini_batches_and_epochs_are_traced_once_each(runs):
     assert np.isfinite(selected.influence[selected.response_mask]).all()
 
 
+def test_groups_scored_in_small_portions_have_the_scores_of_all_at_once(runs, monkeypatch):
+    runs.here("whole", "trainer.total_training_steps=1")
+    monkeypatch.setattr("archer.engines.local.division.PORTION", 0)
+    runs.here("portions", "trainer.total_training_steps=1")
+    whole, portions = (read(runs, name, "influence_trace", 1) for name in ("whole", "portions"))
+    assert len(set(whole.group_id)) > 1, "with one group there is nothing to divide"
+    np.testing.assert_allclose(
+        portions.influence, whole.influence, rtol=1e-4, atol=1e-5 * np.nanmax(whole.influence)
+    )
+    micro_batches = [
+        runs.metrics(name)[-1]["influence_trace/debug_micro_batches"] for name in ("portions", "whole")
+    ]
+    assert micro_batches[0] > micro_batches[1]
+
+
 def test_without_tracing_there_is_no_folder_and_no_metric(runs):
     runs.here("run", "trainer.entropy_trace.enable=False", "trainer.influence_trace.enable=False")
     assert not list((runs.folder / "run").glob("*_trace"))

@@ -48,6 +48,11 @@ class InfluenceRecorder:
         """Whether a row of the step is traced."""
         return row in self._rows
 
+    def divisible(self, rows: list[int]) -> bool:
+        """Whether rows hold traced groups that are scored each for itself."""
+        by_prompt = self.tracer.config.accepted_rejected_scope == "per_prompt"
+        return by_prompt and not self._rows.isdisjoint(rows)
+
     @contextmanager
     def capture(self, batch: MicroBatch) -> Iterator[None]:
         """Surround the forward and backward of one micro-batch."""
@@ -65,7 +70,7 @@ class InfluenceRecorder:
         self.tracer.watch(loss, log_probs, where, advantages, rewards[:, None])
 
     def score(self, rows: list[int]) -> None:
-        """Score the groups of a mini-batch and free their factors; before the optimizer moves the weights."""
+        """Score the groups among `rows` and free their factors; before the optimizer moves the weights."""
         inside = set(rows)
         groups = tuple(group for group in self.selection.groups if group.rows[0] in inside)
         for row, scores in self.tracer.scores(Selection(groups, 0, 0, 0)).items():

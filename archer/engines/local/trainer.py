@@ -15,6 +15,7 @@ from archer.algorithms.threshold import Threshold
 from archer.algorithms.token_rewards import penalised_rewards, place_scores
 from archer.engines.local.batch import Responses, micro_batch, split_by_tokens
 from archer.engines.local.collect import Collected
+from archer.engines.local.division import total_lengths
 from archer.engines.local.experience import Experience
 from archer.engines.local.metrics import data_metrics, rollout_difference
 from archer.engines.local.parts import Parts
@@ -22,7 +23,7 @@ from archer.engines.local.policy import Policy, TokenStats
 from archer.engines.local.schedule import lr_factor
 from archer.engines.local.timing import Timings
 from archer.engines.local.tracing import InfluenceRecorder, Traces
-from archer.engines.local.update import Updater, total_lengths
+from archer.engines.local.update import Updater
 
 
 @dataclass(frozen=True)

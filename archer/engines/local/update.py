@@ -1,6 +1,5 @@
 """The policy update: epochs, mini-batches, micro-batches, optimizer steps."""
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -11,16 +10,13 @@ from archer.algorithms.aggregation import LossTotals
 from archer.config.model import ActorConfig
 from archer.engines.local.batch import (
     MicroBatch,
-    Responses,
     micro_batch,
     send,
-    split_by_rows,
-    split_by_tokens,
 )
+from archer.engines.local.division import micro_batches, mini_batches, portions
 from archer.engines.local.experience import Experience
 from archer.engines.local.loss import MicroBatchLoss, take
 from archer.engines.local.policy import Policy, TokenStats
-from archer.engines.local.seeds import stream
 from archer.engines.local.sums import TokenSums
 from archer.engines.local.tracing import InfluenceRecorder
 from archer.influence import InfluenceConfig
@@ -57,9 +53,9 @@ class Updater:
     def update(self, experience: Experience, step: int, traced: bool = False) -> UpdateResult:
         """Run all epochs over the step's responses.
 
-        `traced`: the first epoch's backward passes also give the influence of every selected token. Each
-        mini-batch is scored before its optimizer step, so that all factors of a group belong to one set of
-        weights.
+        `traced`: the first epoch's backward passes also give the influence of every selected token. All
+        groups of a mini-batch are scored before its optimizer step, so that the factors of a group belong to
+        one set of weights.
         """
         self.recorder.begin(experience.judged, traced)
         sums = TokenSums()
@@ -71,7 +67,6 @@ class Updater:
             for rows in mini_batches(experience.judged.groups, self.config, epoch, step):
                 terms, passes = self._accumulate(experience, rows, sums, first=epoch == 0)
                 if epoch == 0:
-                    self.recorder.score(rows)
                     for batch, stats in passes:
                         seen.put(batch, stats)
                 losses.append({name: float(value) for name, value in terms.items()})
@@ -109,18 +104,30 @@ class Updater:
                 stats = self.policy.token_stats(batch)
                 self._loss(experience, batch, stats, totals, sums, terms)
                 passes.append((batch, stats))
-        for chunk in micro_batches(experience.responses, active, self.config):
-            batch = micro_batch(experience.responses, chunk, self.policy.compute.device)
-            with self.recorder.capture(batch) if first else nullcontext():
-                stats = self.policy.token_stats(batch, entropy_grad=self.config.entropy_coeff != 0)
-                loss = self._loss(experience, batch, stats, totals, sums, terms)
-                if first:
-                    rewards = send(experience.judged.scores[batch.rows], loss.device)
-                    advantages = take(experience.advantages, batch)
-                    self.recorder.watch(loss, stats.log_probs, batch, advantages, rewards)
-                loss.backward()
-            passes.append((batch, stats.detached()))
+        for portion in self._portions(experience, active, first):
+            for chunk in micro_batches(experience.responses, portion, self.config):
+                batch = micro_batch(experience.responses, chunk, self.policy.compute.device)
+                with self.recorder.capture(batch) if first else nullcontext():
+                    stats = self.policy.token_stats(batch, entropy_grad=self.config.entropy_coeff != 0)
+                    loss = self._loss(experience, batch, stats, totals, sums, terms)
+                    if first:
+                        rewards = send(experience.judged.scores[batch.rows], loss.device)
+                        advantages = take(experience.advantages, batch)
+                        self.recorder.watch(loss, stats.log_probs, batch, advantages, rewards)
+                    loss.backward()
+                passes.append((batch, stats.detached()))
+            if first:
+                self.recorder.score(portion)
         return terms, passes
+
+    def _portions(self, experience: Experience, rows: list[int], first: bool) -> list[list[int]]:
+        """Divide a mini-batch into whole groups whose factors are captured, scored and freed together.
+
+        Kept for a whole mini-batch of long responses, token factors would outgrow the model itself.
+        """
+        if not first or not self.recorder.divisible(rows):
+            return [rows]
+        return portions(experience.responses, experience.judged.groups, rows, self.config)
 
     def _idle_rows(self, experience: Experience, rows: list[int]) -> set[int]:
         """Return the rows whose gradient is exactly zero, so that no backward is spent on them.
@@ -147,32 +154,3 @@ class Updater:
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return norm
-
-
-def mini_batches(groups: Tensor, config: ActorConfig, epoch: int, step: int) -> Iterator[list[int]]:
-    """Yield the rows of each mini-batch: whole prompt groups, `ppo_mini_batch_size` of them."""
-    order = list(dict.fromkeys(groups.tolist()))
-    if config.shuffle:
-        generator = stream(groups.device, config.data_loader_seed, "mini-batches", step, epoch)
-        order = [order[i] for i in torch.randperm(len(order), generator=generator).tolist()]
-    members: dict[int, list[int]] = {group: [] for group in order}
-    for row, group in enumerate(groups.tolist()):
-        members[group].append(row)
-    for start in range(0, len(order), config.ppo_mini_batch_size):
-        yield [row for group in order[start : start + config.ppo_mini_batch_size] for row in members[group]]
-
-
-def micro_batches(responses: Responses, rows: list[int], config: ActorConfig) -> Iterator[list[int]]:
-    """Divide a mini-batch by token budget or by row count."""
-    if not config.use_dynamic_bsz:
-        assert config.ppo_micro_batch_size_per_gpu is not None
-        return split_by_rows(rows, config.ppo_micro_batch_size_per_gpu)
-    return split_by_tokens(total_lengths(responses), rows, config.ppo_max_token_len_per_gpu)
-
-
-def total_lengths(responses: Responses) -> list[int]:
-    """Return prompt plus response length of every row."""
-    return [
-        len(prompt.token_ids) + int(length)
-        for prompt, length in zip(responses.prompts, responses.lengths.tolist(), strict=True)
-    ]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from archer.config.model import ActorConfig
 from archer.engines.local.batch import concatenate, micro_batch, split_by_rows, split_by_tokens
-from archer.engines.local.update import micro_batches, total_lengths
+from archer.engines.local.division import micro_batches, total_lengths, whole_groups
 
 CPU = torch.device("cpu")
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=30)
@@ -116,3 +116,12 @@ def test_token_budgets_count_prompt_and_response(make_responses):
     assert list(micro_batches(responses, [0, 1], budget)) == [[0], [1]]
     budget = ActorConfig(ppo_max_token_len_per_gpu=14)
     assert list(micro_batches(responses, [0, 1], budget)) == [[0, 1]]
+
+
+def test_portions_are_whole_groups_within_the_limit_or_one_group():
+    groups = torch.tensor([0, 0, 1, 1, 2, 2, 3])
+    lengths = [5, 5, 10, 10, 1, 1, 1]
+    rows = [2, 3, 0, 1, 4, 5, 6]
+    assert whole_groups(groups, rows, lengths, 0) == [[2, 3], [0, 1], [4, 5], [6]]
+    assert whole_groups(groups, rows, lengths, 12) == [[2, 3], [0, 1, 4, 5], [6]]
+    assert whole_groups(groups, rows, lengths, 33) == [rows]

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from archer.config.model import ActorConfig
+from archer.engines.local.division import mini_batches
 from archer.engines.local.experience import Experience
 from archer.engines.local.policy import Policy
-from archer.engines.local.update import Updater, mini_batches
+from archer.engines.local.update import Updater
 
 PROMPTS = [3, 3, 3, 1, 1, 1, 6, 6, 6, 2, 2, 2]
 RESPONSES = [4, 7, 1, 5, 2, 8, 3, 3, 6, 1, 2, 9]
