@@ -77,7 +77,7 @@ def score_figure(report: Report) -> str:
         positive.append(
             Bar(s.share_positive, f"{s.share_positive:.1%}", f"{case.label}: {s.tokens:,} tokens")
         )
-    panels = [
+    panels: list[Panel | SpreadPanel] = [
         SpreadPanel("score, in standard deviations", shapes, 540, LIMIT),
         Panel("share of positive scores", positive, 290, mark=0.5, mark_text="half", largest=1.0),
     ]

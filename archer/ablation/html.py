@@ -54,8 +54,7 @@ def _body(report: Report) -> str:
 
 _SPREAD_CAPTION = (
     "Over all traced tokens of all steps. Line: 5 % to 95 % of the tokens; bar: the middle half; point: the "
-    "median; in units of the case's own standard deviation, because sizes do not compare between cases. Most "
-    "tokens score near zero, and few carry the influence."
+    "median; in units of the case's own standard deviation, because sizes do not compare between cases."
 )
 _MATRICES = (
     (

@@ -41,6 +41,7 @@ svg { display: block; font-size: 12.5px; }
 svg text { fill: var(--ink); font-variant-numeric: tabular-nums; }
 svg .head { font-weight: 600; font-size: 13px; }
 svg .tick { fill: var(--muted); font-size: 11.5px; }
+svg .value { paint-order: stroke; stroke: var(--raised); stroke-width: 4px; }
 svg .cell { font-size: 11px; }
 svg .strong { font-size: 11px; fill: var(--strong); }
 svg .bar { fill: var(--bar); }
@@ -51,7 +52,8 @@ svg line.mark { stroke: var(--rule); stroke-dasharray: 3 3; }
 svg line.thin { stroke: var(--bar); stroke-width: 1.5; }
 svg line.thick { stroke: var(--bar); stroke-width: 9; }
 svg .median { fill: var(--accent); stroke: var(--raised); }
-table { border-collapse: collapse; font-size: 0.8rem; font-variant-numeric: tabular-nums; white-space: nowrap; }
+table { border-collapse: collapse; font-size: 0.8rem; font-variant-numeric: tabular-nums; }
+th, td { white-space: nowrap; }
 table caption { caption-side: bottom; padding-top: 8px; text-align: left; color: var(--muted); }
 th, td { padding: 4px 9px; text-align: right; border-bottom: 1px solid var(--line); font-weight: 400; }
 thead th { color: var(--muted); border-bottom-color: var(--rule); }
