@@ -12,8 +12,13 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from archer.algorithms.dynamic_sampling import DynamicSampling
 from archer.algorithms.filtering import GroupCounts, count_groups
+from archer.errors import ArcherError
 
 POLL_S = 0.2
+ALL_FAILED = (
+    "No response of the step could be sampled and judged: the rollout or the reward fails every time. Run "
+    "again with engine.worker_logs=True to see why."
+)
 CHECK_S = 5.0  # between two looks at whether every worker is alive
 
 
@@ -81,7 +86,12 @@ class StepBuffer(ReplayBuffer):
         if partition_id != "train":
             return super().sample(global_steps, partition_id, batch_size)
         if self.filtering is None:
-            batch, metrics = super().sample(global_steps, partition_id, batch_size)
+            try:
+                batch, metrics = super().sample(global_steps, partition_id, batch_size)
+            except RuntimeError as error:
+                if "no materializable trajectories" not in str(error):
+                    raise
+                raise ArcherError(ALL_FAILED) from error
             verdicts = verdicts_of(batch)
             counts = count_groups(*_by_group(list(batch.keys), verdicts, {}))
             self.sampled = Sampled(tuple(verdicts), counts, 1, None)
@@ -98,11 +108,14 @@ class StepBuffer(ReplayBuffer):
                 assert self.refill_fn is not None
                 self.refill_fn(self.generation_size)
             batches.append(self._settled())
+            if not batches[-1].keys:
+                raise ArcherError(ALL_FAILED)
             new = verdicts_of(batches[-1])
             verdicts += new
             state = state.after(*_by_group(list(batches[-1].keys), new, numbers))
         self.sampled = Sampled(tuple(verdicts), state.counts, len(batches), state.shortfall)
-        kept = set(state.kept) or set(numbers.values())  # groups without contrast have a gradient of zero
+        # Without a mixed group the last batch is taken as it is: its advantages, and so its update, are zero.
+        kept = set(state.kept) or {numbers[group_of(key)] for key in batches[-1].keys}
         keys, tags, dropped = [], [], []
         for batch in batches:
             for key, tag in zip(batch.keys, batch.tags, strict=True):

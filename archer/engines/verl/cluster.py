@@ -3,12 +3,13 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from archer.config.root import TrainConfig
-from archer.engines.verl.translate import on_cpu, ranks
+from archer.engines.verl.translate import on_cpu, ranks, threads
 from archer.errors import ArcherError
 
 CPU_PLATFORM = "archer.engines.verl.cpu.platform"
@@ -25,8 +26,7 @@ def set_environment(config: TrainConfig) -> None:
         "HYDRA_FULL_ERROR": "1",
     }
     if on_cpu(config):
-        threads = str(config.engine.threads or 1)
-        quiet |= {"OMP_NUM_THREADS": threads, "GLOO_SOCKET_IFNAME": "lo"}
+        quiet |= {"OMP_NUM_THREADS": str(threads(config)), "GLOO_SOCKET_IFNAME": "lo"}
         os.environ["VERL_PLATFORM"] = "cpu"
         os.environ["VERL_USE_EXTERNAL_MODULES"] = CPU_PLATFORM
     for name, value in quiet.items():
@@ -34,8 +34,8 @@ def set_environment(config: TrainConfig) -> None:
 
 
 @contextmanager
-def cluster(config: TrainConfig, settings: DictConfig) -> Iterator[None]:
-    """Connect to Ray and its queue for the length of a run."""
+def cluster(config: TrainConfig, settings: DictConfig) -> Iterator[Path]:
+    """Connect to Ray and its queue for the length of a run; gives the folder of the workers' logs."""
     import ray
     import transfer_queue as tq  # type: ignore[import-untyped]
 
@@ -45,7 +45,7 @@ def cluster(config: TrainConfig, settings: DictConfig) -> Iterator[None]:
         settings.transfer_queue.enable = True
         tq.init(settings.transfer_queue)
         try:
-            yield
+            yield Path(ray._private.worker._global_node.get_logs_dir_path())
         finally:
             tq.close()
     finally:

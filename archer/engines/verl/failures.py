@@ -1,7 +1,7 @@
 """What goes wrong in other processes, told in one message."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,17 +10,17 @@ from archer.errors import ArcherError
 
 
 @contextmanager
-def as_archer_error(folder: VerlRunFolder) -> Iterator[None]:
-    """Turn an error of Ray's into an ArcherError: what happened, what is safe, how to go on."""
+def as_archer_error(remedy: Callable[[], str]) -> Iterator[None]:
+    """Turn an error of Ray's into an ArcherError: what happened, then what is safe and how to go on."""
     import ray.exceptions
 
     try:
         yield
-    except (ray.exceptions.RayError, ConnectionError) as error:
+    except ray.exceptions.RayError as error:
         cause = own_error(error)
-        if cause is not None:
-            raise ArcherError(cause) from error
-        raise ArcherError(f"{what_happened(error)}\n{how_to_go_on(folder)}") from error
+        raise ArcherError(cause or f"{what_happened(error)}\n{remedy()}") from error
+    except ConnectionError as error:
+        raise ArcherError(f"Ray could not be reached: {error}\n{remedy()}") from error
 
 
 def own_error(error: BaseException) -> str | None:
@@ -48,17 +48,13 @@ def what_happened(error: BaseException) -> str:
     return f"A worker failed: {lines[-1] if lines else type(error).__name__}"
 
 
-def how_to_go_on(folder: VerlRunFolder) -> str:
-    """Where the logs are, and what the same command will do."""
+def how_to_go_on(folder: VerlRunFolder, logs: Path | None) -> str:
+    """What the same command will do, and where the workers' logs are."""
     newest = folder.checkpoints.latest()
     again = (
         f"The same command goes on from step {newest.step}."
         if newest is not None
         else "There is no checkpoint yet: the same command starts over."
     )
-    return f"The traces and checkpoints in {folder.path} are whole. {again} Logs: {log_folder()}"
-
-
-def log_folder() -> Path:
-    """Where Ray's workers write what they print."""
-    return Path("/tmp/ray/session_latest/logs")
+    where = "" if logs is None else f" Ray's logs: {logs}"
+    return f"The traces and checkpoints in {folder.path} are whole. {again}{where}"

@@ -72,15 +72,14 @@ class TracedRows:
         if bool(self.response_mask.all()):
             return layout
         lengths = torch.tensor(self.response_lengths)
-        begins = dict(zip(self.rows, (lengths.cumsum(0) - lengths).tolist(), strict=True))
-        sampled = self.response_mask.cpu().bool()
-        kept = torch.tensor(
-            [
-                row >= 0 and bool(sampled[begins[row] + token])
-                for row, token in zip(layout.row.tolist(), layout.token.tolist(), strict=True)
-            ]
+        begins = torch.zeros(max(self.rows) + 2, dtype=torch.int64)  # the last place is that of row -1
+        begins[torch.tensor(self.rows)] = lengths.cumsum(0) - lengths
+        row = layout.row.clone()
+        here = row >= 0
+        row[here] = torch.where(
+            self.response_mask.cpu()[begins[row[here]] + layout.token[here]], row[here], -1
         )
-        return Layout(torch.where(kept, layout.row, -1), layout.token)
+        return Layout(row, layout.token)
 
 
 class RankRecorder:

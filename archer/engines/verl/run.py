@@ -5,6 +5,7 @@ import time
 import warnings
 from contextlib import ExitStack, nullcontext, redirect_stdout
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
@@ -16,7 +17,7 @@ from archer.engines.local.interrupt import StopRequest
 from archer.engines.local.run import Outcome, Progress
 from archer.engines.verl.checkpoints import VerlRunFolder, VerlState, check_ranks, read_state
 from archer.engines.verl.cluster import cluster, set_environment
-from archer.engines.verl.failures import as_archer_error
+from archer.engines.verl.failures import as_archer_error, how_to_go_on
 from archer.engines.verl.process_group import process_group_timeout
 from archer.engines.verl.settings import rollout_name, verl_settings
 from archer.engines.verl.translate import on_cpu, ranks
@@ -37,6 +38,7 @@ class VerlRun:
         self.folder = VerlRunFolder(config)
         self.progress = Progress()
         self._saved = 0  # step of the newest checkpoint
+        self._logs: Path | None = None  # where Ray's workers write, once it runs
 
     def execute(self) -> Outcome:
         """Train until the last step, or until SIGINT or SIGTERM asks to stop."""
@@ -46,7 +48,7 @@ class VerlRun:
         with StopRequest() as stop:
             start = self.folder.claim()
             try:
-                with as_archer_error(self.folder):
+                with as_archer_error(lambda: how_to_go_on(self.folder, self._logs)):
                     return self._execute(start, stop)
             finally:
                 self.folder.release()
@@ -65,7 +67,7 @@ class VerlRun:
                 style="dim",
                 highlight=False,
             )
-            closing.enter_context(cluster(self.config, settings))
+            self._logs = closing.enter_context(cluster(self.config, settings))
             trainer = self._trainer(settings)
             stop.listen()
             self.folder.settle()

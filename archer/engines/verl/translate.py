@@ -1,5 +1,6 @@
 """What Archer's settings mean in verl's configuration. Most have the same name there and are copied."""
 
+import os
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -78,6 +79,12 @@ def translate(config: TrainConfig, base: DictConfig) -> Tree:
 def on_cpu(config: TrainConfig) -> bool:
     """Whether this is a trial without accelerator."""
     return config.engine.device == "cpu"
+
+
+def threads(config: TrainConfig) -> int:
+    """Threads of a training process on the CPU: its share of the cores at most."""
+    share = max(1, (os.cpu_count() or 1) // ranks(config))
+    return min(config.engine.threads or 1, share)
 
 
 def ranks(config: TrainConfig) -> int:

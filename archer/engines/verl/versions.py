@@ -45,7 +45,9 @@ def check_versions(rollout: str) -> dict[str, str]:
     if problems:
         there = ", ".join(f"{name} {number}" for name, number in found.items() if number) or "none of them"
         raise ArcherError(
-            "engine=verl cannot start:\n" + "\n".join(f"  {text}" for text in problems) + f"\nFound: {there}."
+            "engine=verl cannot start:\n"
+            + "\n".join(f"  {text}" for text in problems)
+            + f"\nFound: {there}. A trial without GPU, engine.device=cpu, needs no rollout engine."
         )
     return {name: number for name, number in found.items() if number is not None}
 

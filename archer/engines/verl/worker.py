@@ -14,6 +14,7 @@ from archer.engines.verl.engine import TracedUpdate
 from archer.engines.verl.influence import RankTrace, TracePlan
 from archer.engines.verl.loss import RankLoss
 from archer.engines.verl.process_group import join_process_group
+from archer.engines.verl.translate import threads
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class ArcherWorker(ActorRolloutRefWorker):
         super().__init__(config, role, **options)
         self.settings = archer_config(config)
         if get_device_name() == "cpu":
-            torch.set_num_threads(self.settings.engine.threads or 1)
+            torch.set_num_threads(threads(self.settings))
         join_process_group()
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)

@@ -18,6 +18,7 @@ from verl.workers.config import HFModelConfig
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
+from archer.engines.local.seeds import stream_seed
 from archer.engines.verl.cpu import ROLLOUT
 
 GATHERING_S = 0.05  # how long a batch waits for further requests
@@ -54,7 +55,7 @@ class Server:
 
         torch.set_num_threads(1)
         config: HFModelConfig = omega_conf_to_dataclass(model_config)
-        self.generator_seed = seed
+        self.seed = seed
         self.tokenizer, self.response_length = config.tokenizer, response_length
         self.model = AutoModelForCausalLM.from_config(config.hf_config).float().eval()
         self.stop_ids = _stop_ids(config)
@@ -70,7 +71,7 @@ class Server:
             raise RuntimeError(f"weights do not fit the rollout's model: {unexpected or tied}")
         self.model.tie_weights()
         self.step = step
-        torch.manual_seed(hash((self.generator_seed, step)) % 2**63)
+        torch.manual_seed(stream_seed(self.seed, "rollout", step or 0))
 
     async def generate(
         self, prompt_ids: list[int], sampling_params: dict[str, Any], request_id: str, **_: Any
