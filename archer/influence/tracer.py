@@ -175,6 +175,18 @@ class InfluenceTracer:
         finally:
             self.reset()
 
+    @property
+    def captured(self) -> tuple[MicroBatch, ...]:
+        """The factors captured and not scored yet."""
+        return tuple(self._batches)
+
+    def take(self, captured: Sequence[MicroBatch]) -> None:
+        """Put factors captured before in the place of one's own: to score them again, with other knobs.
+
+        They must come from a tracer with the same modules and projections.
+        """
+        self._batches = list(captured)
+
     def reset(self) -> None:
         """Drop all captured factors."""
         self._batches.clear()

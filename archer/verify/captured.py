@@ -36,7 +36,7 @@ class Captured:
     def scored(self, groups: tuple[Group, ...], **changes: Any) -> tuple[Scores, dict[str, float]]:
         """The scores and the counters of scoring them."""
         tracer = InfluenceTracer(self.model, replace(self.config, **changes))
-        tracer._batches = [self.factors]  # scoring frees what it is given; these factors are used again
+        tracer.take([self.factors])  # scoring frees what it is given; these factors are used again
         return tracer.scores(groups, dtype=torch.float64), tracer.metrics()
 
 
@@ -58,7 +58,7 @@ def capture_objective(
     tracer = InfluenceTracer(model, config)
     with tracer.capture(layout):
         objective().backward()
-    return Captured(model, config, tracer._batches[0], tracer.metrics())
+    return Captured(model, config, tracer.captured[0], tracer.metrics())
 
 
 def capture_update(model: PreTrainedModel, sample: Sample, config: InfluenceConfig) -> Captured:
@@ -73,7 +73,7 @@ def capture_update(model: PreTrainedModel, sample: Sample, config: InfluenceConf
         tracer.watch(loss, log_probs, where, advantages=advantages, rewards=rewards)
         loss.backward()
     model.zero_grad(set_to_none=True)
-    return Captured(model, config, tracer._batches[0], tracer.metrics())
+    return Captured(model, config, tracer.captured[0], tracer.metrics())
 
 
 def joined(scores: Scores) -> Tensor:

@@ -48,7 +48,7 @@ def test_captured_factors_add_up_to_the_weight_gradients(kind, tied):
     with tracer.capture(every_position(batch.layout.size)):
         log_probs, _ = problem.log_probs(batch)
         problem.loss(log_probs, batch, "clipped").backward()
-    (captured,) = tracer._batches
+    (captured,) = tracer.captured
     assert len(tracer.modules) == 15
     for traced in tracer.modules:
         if tied and traced.name == "lm_head":
@@ -62,7 +62,7 @@ def test_the_gradient_at_a_token_is_that_of_its_own_logits(problem, arrangement)
     """dL/dlogits = -A/N (1[token] - p), which a shifted position fails even where it correlates."""
     tracer = InfluenceTracer(problem.model, traced_config(projection="none", module_name_filter="lm_head"))
     problem.update(tracer, arrangement=arrangement)
-    (captured,) = tracer._batches
+    (captured,) = tracer.captured
     tokens = sum(len(response) for response in problem.responses)
     for u, row, token in zip(
         captured.u["lm_head"], captured.row.tolist(), captured.token.tolist(), strict=True
@@ -158,7 +158,7 @@ def test_half_precision_activations_are_widened_before_they_are_summed():
     tracer = InfluenceTracer(model, traced_config(module_name_filter="", projection_dim_factor=16))
     with tracer.capture(Layout(torch.tensor([0, 1]), torch.tensor([0, 0]))):
         model(torch.full((2, 64), 30000.0).half()).float().mean().backward()
-    (captured,) = tracer._batches
+    (captured,) = tracer.captured
     assert captured.v["0"].dtype == torch.float32
     assert captured.v["0"].isfinite().all()
 
@@ -197,7 +197,7 @@ def test_an_exception_removes_the_hooks_and_drops_the_micro_batch(problem):
     with pytest.raises(ZeroDivisionError):
         update()
     assert hook_count(problem.model) == before
-    assert tracer._batches == []
+    assert tracer.captured == ()
     assert traced_scores(problem, traced_config()).keys() == set(range(7))
 
 
@@ -341,7 +341,7 @@ def test_a_group_row_that_was_never_captured_is_named(problem):
     problem.update(tracer, [[0, 1, 2]])
     with pytest.raises(ArcherError, match=r"response rows \[3\] of the groups were not captured"):
         tracer.scores(problem.groups[:1])
-    assert tracer._batches == []
+    assert tracer.captured == ()
 
 
 def step(problem: Problem) -> None:

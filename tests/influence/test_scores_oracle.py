@@ -48,7 +48,7 @@ def captured(objective: str) -> tuple[Problem, list[MicroBatch], Gradients]:
     problem.update(tracer, micro_batches=[[0, 4, 1], [2, 5, 6, 7], [3, 8]])
     batch = problem.batch(problem.rows)
     factors = position_factors(tracer.modules, lambda: problem.objective(config, batch))
-    return problem, list(tracer._batches), explicit_gradients(tracer.modules, factors, batch.layout)
+    return problem, tracer.captured, explicit_gradients(tracer.modules, factors, batch.layout)
 
 
 @cache
@@ -64,7 +64,7 @@ def expected(config: InfluenceConfig) -> dict[int, torch.Tensor]:
 def scored(config: InfluenceConfig) -> dict[int, torch.Tensor]:
     problem, batches, _ = captured(config.output_function)
     tracer = InfluenceTracer(problem.model, config)
-    tracer._batches = list(batches)  # captured once per objective: scoring is what is under test
+    tracer.take(batches)  # captured once per objective: scoring is what is under test
     return tracer.scores(problem.groups, dtype=torch.float64)
 
 
@@ -132,7 +132,7 @@ def test_scores_are_float32_and_free_the_factors(problem):
         row: len(problem.responses[row]) for row in range(7)
     }
     assert {s.dtype for s in scores.values()} == {torch.float32}
-    assert tracer._batches == []
+    assert tracer.captured == ()
 
 
 def test_small_chunks_change_nothing(problem, monkeypatch):
