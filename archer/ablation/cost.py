@@ -25,6 +25,8 @@ class Cost:
     """Time of influence inside the update over the update's, of the same steps: 0 without tracing."""
     memory_gb: float
     """Peak of the process (CPU) or of its allocations (CUDA), GiB."""
+    cpu_s: float
+    """Processor time of the whole case, its start included."""
     rows_emitted: int
     """Responses with scores, over all steps."""
 
@@ -38,6 +40,7 @@ class Ratio:
     update: float
     fastest_update: float
     memory: float
+    cpu: float
 
     @classmethod
     def of(cls, case: Cost, baseline: Cost) -> "Ratio":
@@ -48,11 +51,12 @@ class Ratio:
             update=case.update_s / baseline.update_s,
             fastest_update=case.fastest_update_s / baseline.fastest_update_s,
             memory=case.memory_gb / baseline.memory_gb,
+            cpu=case.cpu_s / baseline.cpu_s,
         )
 
 
-def cost_of(lines: Sequence[Metrics]) -> Cost | None:
-    """Gather the cost of a run from the lines of its metrics; None where it trained no step."""
+def cost_of(lines: Sequence[Metrics], cpu_s: float) -> Cost | None:
+    """Gather the cost of a run from the lines of its metrics and its processor time; None without a step."""
     steps = [line for line in lines if "timing_s/update_actor" in line]
     if not steps:
         return None
@@ -69,6 +73,7 @@ def cost_of(lines: Sequence[Metrics]) -> Cost | None:
         fastest_update_s=min(update_s),
         influence_share=influence_s / sum(update_s),
         memory_gb=max(line["perf/max_memory_allocated_gb"] for line in steps),
+        cpu_s=cpu_s,
         rows_emitted=int(sum(line.get("influence_trace/rows_emitted", 0.0) for line in steps)),
     )
 

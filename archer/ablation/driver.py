@@ -132,6 +132,7 @@ class Driver:
         attempt = replace(
             state.attempts[-1],
             seconds=round(running.earlier_s + process.seconds, 2),
+            cpu_seconds=state.attempts[-1].cpu_seconds + process.cpu_seconds,
             returncode=returncode,
             load=round(os.getloadavg()[0], 2),
         )

@@ -1,68 +1,85 @@
 """What the drawings of a report show: cost, scores, agreement."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+from archer.ablation.cost import Cost, Ratio
 from archer.ablation.report import CaseReport, Report
 from archer.ablation.statistics import QUANTILES
 from archer.ablation.svg import Bar, Panel, Spread, SpreadPanel, matrix, rows
 
 FIVE = tuple(QUANTILES.index(q) for q in (0.05, 0.25, 0.5, 0.75, 0.95))
 LIMIT = 2.0
+WIDTH = 163
+
+
+@dataclass(frozen=True)
+class _Measure:
+    """A figure of a cost, and its ratio to the baseline's."""
+
+    title: str
+    unit: str
+    plain: Callable[[Cost], float]
+    ratio: Callable[[Ratio], float]
+    detail: Callable[[Cost], str]
+
+    def panel(self, cases: Sequence[CaseReport]) -> Panel:
+        """Ratios to the baseline, or the plain figures where the grid has none."""
+        found = []
+        for case in cases:
+            assert case.cost is not None
+            value, text = self.plain(case.cost), f"{self.plain(case.cost):.2f} {self.unit}"
+            if case.ratio is not None:
+                value = self.ratio(case.ratio)
+                text = f"{value:.2f} x"
+            found.append(Bar(value, text, f"{case.label}: {self.detail(case.cost)}"))
+        compared = all(case.ratio is not None for case in cases)
+        return Panel(self.title, found, WIDTH, mark=1.0 if compared else None, mark_text="baseline")
+
+
+STEP = _Measure(
+    "time per step, fastest",
+    "s",
+    lambda cost: cost.fastest_step_s,
+    lambda ratio: ratio.fastest_step,
+    lambda cost: f"fastest {cost.fastest_step_s:.3f} s, median {cost.step_s:.3f} s",
+)
+UPDATE = _Measure(
+    "update, fastest",
+    "s",
+    lambda cost: cost.fastest_update_s,
+    lambda ratio: ratio.fastest_update,
+    lambda cost: f"fastest {cost.fastest_update_s:.3f} s, median {cost.update_s:.3f} s",
+)
+CPU = _Measure(
+    "CPU time of the case",
+    "s",
+    lambda cost: cost.cpu_s,
+    lambda ratio: ratio.cpu,
+    lambda cost: f"{cost.cpu_s:.1f} s, its start included",
+)
+MEMORY = _Measure(
+    "peak memory",
+    "GiB",
+    lambda cost: cost.memory_gb,
+    lambda ratio: ratio.memory,
+    lambda cost: f"{cost.memory_gb:.3f} GiB",
+)
 
 
 def cost_figure(report: Report) -> str:
     """Time, influence's share of it, and memory of each case."""
     cases = report.done
-    panels = [
-        _ratio_panel("time per step", cases, "step"),
-        _ratio_panel("update", cases, "update"),
-        Panel(
-            "influence in the update",
-            [
-                Bar(
-                    c.cost.influence_share,
-                    f"{c.cost.influence_share:.0%}",
-                    f"{c.label}: timed inside the update",
-                )
-                if c.cost and c.scores
-                else Bar(None, "not traced", "")
-                for c in cases
-            ],
-            width=180,
-            largest=max([c.cost.influence_share for c in cases if c.cost] + [0.5]),
-        ),
-        _ratio_panel("peak memory", cases, "memory"),
+    shares = [
+        Bar(case.cost.influence_share, f"{case.cost.influence_share:.0%}", f"{case.label}: timed inside")
+        if case.cost is not None and case.scores is not None
+        else Bar(None, "not traced", "")
+        for case in cases
     ]
+    largest = max([bar.value for bar in shares if bar.value is not None] + [0.5])
+    share = Panel("influence in the update", shares, WIDTH, largest=largest)
+    panels = [STEP.panel(cases), UPDATE.panel(cases), share, CPU.panel(cases), MEMORY.panel(cases)]
     return rows([case.label for case in cases], panels, "Cost of each case against the baseline")
-
-
-def _ratio_panel(title: str, cases: Sequence[CaseReport], what: str) -> Panel:
-    """Ratios to the baseline, or the plain figures where the grid has none."""
-    found = []
-    for case in cases:
-        assert case.cost is not None
-        cost, ratio = case.cost, case.ratio
-        plain, unit, detail = {
-            "step": (
-                cost.fastest_step_s,
-                "s",
-                f"fastest {cost.fastest_step_s:.3f} s, median {cost.step_s:.3f} s",
-            ),
-            "update": (
-                cost.fastest_update_s,
-                "s",
-                f"fastest {cost.fastest_update_s:.3f} s, median {cost.update_s:.3f} s",
-            ),
-            "memory": (cost.memory_gb, "GiB", f"{cost.memory_gb:.3f} GiB"),
-        }[what]
-        text = f"{plain:.2f} {unit}"
-        if ratio is not None:
-            plain = {"step": ratio.fastest_step, "update": ratio.fastest_update, "memory": ratio.memory}[what]
-            text = f"{plain:.2f} x"
-        found.append(Bar(plain, text, f"{case.label}: {detail}"))
-    compared = all(case.ratio is not None for case in cases)
-    measure = "" if what == "memory" else ", fastest"
-    return Panel(f"{title}{measure}", found, width=200, mark=1.0 if compared else None, mark_text="baseline")
 
 
 def score_figure(report: Report) -> str:

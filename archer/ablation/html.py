@@ -73,27 +73,43 @@ _MATRICES = (
 
 
 def _table(report: Report) -> str:
-    heads = ["case", "step s", "x", "update s", "x", "influence", "peak GiB", "x", "rows", "tokens"]
+    heads = [
+        "case",
+        "step s",
+        "x",
+        "update s",
+        "x",
+        "influence",
+        "CPU s",
+        "x",
+        "peak GiB",
+        "x",
+        "rows",
+        "tokens",
+    ]
     heads += ["mean", "std", "5 %", "25 %", "50 %", "75 %", "95 %", "positive", "state"]
     lines = []
     for case in report.cases:
         cost, ratio, s = case.cost, case.ratio, case.scores
         cells = [""] * (len(heads) - 2)
         if cost is not None:
-            x = [""] * 3 if ratio is None else [f"{v:.2f}" for v in (ratio.step, ratio.update, ratio.memory)]
-            times = [f"{cost.step_s:.3f}", x[0], f"{cost.update_s:.3f}", x[1]]
-            rest = [f"{cost.influence_share:.0%}", f"{cost.memory_gb:.2f}", x[2], f"{cost.rows_emitted:,}"]
-            cells[:8] = times + rest
+            x = [""] * 4
+            if ratio is not None:
+                x = [f"{value:.2f}" for value in (ratio.step, ratio.update, ratio.cpu, ratio.memory)]
+            cells[:10] = [
+                *(f"{cost.step_s:.3f}", x[0], f"{cost.update_s:.3f}", x[1], f"{cost.influence_share:.0%}"),
+                *(f"{cost.cpu_s:.1f}", x[2], f"{cost.memory_gb:.2f}", x[3], f"{cost.rows_emitted:,}"),
+            ]
         if s is not None:
             values = [s.mean, s.std, *(s.quantiles[at] for at in FIVE)]
-            cells[8:] = [f"{s.tokens:,}", *(f"{v:.3g}" for v in values), f"{s.share_positive:.1%}"]
+            cells[10:] = [f"{s.tokens:,}", *(f"{v:.3g}" for v in values), f"{s.share_positive:.1%}"]
         state = "done, offloaded" if case.state.offloaded else case.state.status
         row = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
         lines.append(f"<tr><th scope='row'>{escape(case.label)}</th>{row}<td>{state}</td></tr>")
     head = "".join(f"<th scope='col'>{escape(name)}</th>" for name in heads)
     return (
-        "<table><caption>Seconds are medians; influence is its share of the update; rows are responses with "
-        "scores; mean to positive are of the scores.</caption>"
+        "<table><caption>Seconds of step and update are medians; influence is its share of the update; CPU "
+        "time is of the whole case; rows are responses with scores; mean to positive are of the scores.</caption>"
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
     )
 

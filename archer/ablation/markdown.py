@@ -42,17 +42,17 @@ def _counts(report: Report) -> str:
 
 def _cost(report: Report) -> str:
     head = ["case", "step s", "x", "fastest x", "update s", "x", "fastest x", "influence in it"]
-    head += ["peak GiB", "x", "rows emitted", "state"]
+    head += ["CPU s", "x", "peak GiB", "x", "rows emitted", "state"]
     rows = []
     for case in report.cases:
         cost, ratio = case.cost, case.ratio
         if cost is None:
-            rows.append([f"`{case.name}`", *[""] * 10, case.state.status])
+            rows.append([f"`{case.name}`", *[""] * 12, case.state.status])
             continue
-        ratios = [""] * 5
+        ratios = [""] * 6
         if ratio is not None:
-            listed = (ratio.step, ratio.fastest_step, ratio.update, ratio.fastest_update, ratio.memory)
-            ratios = [f"{value:.2f}" for value in listed]
+            times = (ratio.step, ratio.fastest_step, ratio.update, ratio.fastest_update)
+            ratios = [f"{value:.2f}" for value in (*times, ratio.cpu, ratio.memory)]
         rows.append(
             [
                 f"`{case.name}`",
@@ -61,8 +61,10 @@ def _cost(report: Report) -> str:
                 f"{cost.update_s:.3f}",
                 *ratios[2:4],
                 f"{cost.influence_share:.0%}",
-                f"{cost.memory_gb:.2f}",
+                f"{cost.cpu_s:.1f}",
                 ratios[4],
+                f"{cost.memory_gb:.2f}",
+                ratios[5],
                 f"{cost.rows_emitted:,}",
                 "done, offloaded" if case.state.offloaded else case.state.status,
             ]

@@ -38,6 +38,8 @@ class CaseProcess:
                 preexec_fn=_die_with_driver,
             )
         self._started = time.monotonic()
+        self.cpu_seconds = 0.0
+        """User and system time of the process and of what it waited for, once it has ended."""
 
     @property
     def seconds(self) -> float:
@@ -46,11 +48,16 @@ class CaseProcess:
 
     def poll(self) -> int | None:
         """The exit status, None while it runs; negative for a signal."""
-        return self._process.poll()
+        if self._process.returncode is None:
+            ended, status, usage = os.wait4(self._process.pid, os.WNOHANG)
+            if ended:
+                self._process.returncode = os.waitstatus_to_exitcode(status)
+                self.cpu_seconds = usage.ru_utime + usage.ru_stime
+        return self._process.returncode
 
     def signal(self, number: int) -> None:
         """Send a signal to the process and everything it started."""
-        if self._process.poll() is None:
+        if self._process.returncode is None:
             os.killpg(self._process.pid, number)
 
     def log_end(self) -> str:

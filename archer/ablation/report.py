@@ -89,16 +89,29 @@ def build_report(path: Path) -> Report:
     done = [name for name, state in states.items() if state.status == "done"]
     metrics = {name: _metrics(runs[name]) for name in done}
     scores = {name: ScoredRun(runs[name]) for name in done}
-    baseline = metrics.get(plan.baseline) if plan.baseline is not None else None
-    cases = tuple(
-        _case(name, plan.own[name], states[name], metrics.get(name), scores.get(name), baseline)
-        for name in plan.cases
-    )
+    costs = {name: cost_of(lines, states[name].attempts[-1].cpu_seconds) for name, lines in metrics.items()}
+    cases = []
+    for name, state in states.items():
+        cost, reference = costs.get(name), costs.get(plan.baseline or "")
+        differs = None
+        if name in metrics and plan.baseline in metrics:
+            differs = first_difference(metrics[name], metrics[plan.baseline])
+        cases.append(
+            CaseReport(
+                name=name,
+                own=tuple(map(short, plan.own[name])),
+                state=state,
+                cost=cost,
+                ratio=None if cost is None or reference is None else Ratio.of(cost, reference),
+                scores=ScoreStatistics.of(scores[name].all_scores()) if name in scores else None,
+                differs_at=differs,
+            )
+        )
     return Report(
         grid=plan.grid,
         baseline=plan.baseline,
         shared=_shared(plan.cases, plan.own),
-        cases=cases,
+        cases=tuple(cases),
         agreements=tuple(agreements({name: steps for name, steps in scores.items() if steps})),
         conditions=_conditions(runs[done[0]], [states[name] for name in done]) if done else None,
     )
@@ -109,27 +122,6 @@ def _metrics(run: Path) -> list[Metrics]:
     if not file.is_file():
         raise ArcherError(f"{run} is a finished case without metrics.jsonl; run the case again.")
     return [line for line in read_metrics(file) if line["step"] > 0]
-
-
-def _case(
-    name: str,
-    own: tuple[str, ...],
-    state: CaseState,
-    lines: list[Metrics] | None,
-    scored: ScoredRun | None,
-    baseline: list[Metrics] | None,
-) -> CaseReport:
-    cost = None if lines is None else cost_of(lines)
-    reference = None if baseline is None else cost_of(baseline)
-    return CaseReport(
-        name=name,
-        own=tuple(map(short, own)),
-        state=state,
-        cost=cost,
-        ratio=None if cost is None or reference is None else Ratio.of(cost, reference),
-        scores=None if scored is None else ScoreStatistics.of(scored.all_scores()),
-        differs_at=None if lines is None or baseline is None else first_difference(lines, baseline),
-    )
 
 
 def _shared(cases: dict[str, tuple[str, ...]], own: dict[str, tuple[str, ...]]) -> tuple[str, ...]:

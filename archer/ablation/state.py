@@ -24,6 +24,8 @@ class Attempt:
     starts: int = 0
     """How often its process was started: more than one where the grid was stopped and went on."""
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    """Processor time of the whole case, its start included: what a busy machine changes least."""
     returncode: int | None = None
     out_of_memory: str | None = None
     """What told that it died of memory."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-ROW, LABELS, GAP, TOP = 24, 300, 28, 46
+ROW, LABELS, GAP, TOP = 24, 292, 26, 46
 
 
 @dataclass(frozen=True)

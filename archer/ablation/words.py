@@ -1,7 +1,7 @@
 """What a report says in sentences, the same in Markdown and HTML. Plain text, no markup."""
 
 from archer.ablation.agreement import Agreement
-from archer.ablation.report import CaseReport, Report
+from archer.ablation.report import Report
 
 RHO = "\N{GREEK SMALL LETTER RHO}"
 SPEARMAN = f"Spearman's {RHO}"
@@ -10,17 +10,24 @@ SPEARMAN = f"Spearman's {RHO}"
 def findings(report: Report) -> list[str]:
     """The few things that a reader in a hurry wants to know."""
     said = []
-    compared = [case for case in report.done if case.name != report.baseline and case.ratio is not None]
-    if compared:
-        update = sorted(compared, key=lambda case: case.ratio.fastest_update if case.ratio else 0.0)
-        memory = sorted(compared, key=lambda case: case.ratio.memory if case.ratio else 0.0)
+    ratios = {
+        case.label: case.ratio
+        for case in report.done
+        if case.name != report.baseline and case.ratio is not None
+    }
+    if ratios:
+        # On a busy machine only processor time means something; elsewhere the clock is what one pays.
+        busy = report.conditions is not None and report.conditions.busy
+        of = {name: ratio.cpu if busy else ratio.fastest_update for name, ratio in ratios.items()}
+        least, most = min(of, key=of.__getitem__), max(of, key=of.__getitem__)
+        subject = "A case takes" if busy else "The update takes"
+        time = "processor time, its start included" if busy else "time, fastest step against fastest step"
+        memory = [ratio.memory for ratio in ratios.values()]
         said.append(
-            f"The update takes {_ratio(update[0])} x ({update[0].label}) to {_ratio(update[-1])} x "
-            f"({update[-1].label}) the baseline's time, fastest step against fastest step; peak memory is "
-            f"{memory[0].ratio.memory if memory[0].ratio else 0:.2f} to "
-            f"{memory[-1].ratio.memory if memory[-1].ratio else 0:.2f} x."
+            f"{subject} {of[least]:.2f} x ({least}) to {of[most]:.2f} x ({most}) the baseline's {time}. Peak "
+            f"memory is {min(memory):.2f} to {max(memory):.2f} x."
         )
-        traced = [case.cost.influence_share for case in compared if case.cost and case.scores]
+        traced = [case.cost.influence_share for case in report.scored if case.cost is not None]
         if traced:
             said.append(
                 f"Timed inside the update, influence takes {min(traced):.0%} to {max(traced):.0%} of it. "
@@ -80,7 +87,7 @@ def comparable(report: Report) -> list[str]:
         said.append(
             f"The machine was shared: load average {low:.1f} to {high:.1f} on {conditions.cores} cores, "
             f"{conditions.jobs} case(s) at a time. Times are ratios within this run only, and rough ones; "
-            "the fastest step suffers least."
+            "the fastest step suffers less than the median, processor time least."
         )
     return said
 
@@ -90,17 +97,14 @@ def time_caption(report: Report) -> str:
     steps = sorted({case.cost.measured_steps for case in report.done if case.cost is not None})
     many = f"{steps[0]}" if len(steps) == 1 else f"{steps[0]} to {steps[-1]}"
     return (
-        f"Times are of {many} steps; a run's first step is left out, because it pays for what is done once."
+        f"Times are of {many} steps; a run's first step is left out, because it pays for what is done "
+        "once. Processor time is that of the whole case, its start included."
     )
 
 
 def _span(values: list[int]) -> str:
     low, high = min(values), max(values)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
-def _ratio(case: CaseReport) -> str:
-    return f"{case.ratio.fastest_update:.2f}" if case.ratio else "-"
 
 
 def _pair(report: Report, agreement: Agreement) -> str:

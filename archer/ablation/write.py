@@ -48,6 +48,7 @@ def case_row(case: CaseReport) -> dict[str, Cell]:
             "update_s_median": case.cost.update_s,
             "update_s_fastest": case.cost.fastest_update_s,
             "influence_share_of_update": case.cost.influence_share,
+            "cpu_s": case.cost.cpu_s,
             "peak_memory_gib": case.cost.memory_gb,
             "rows_emitted": case.cost.rows_emitted,
         }
@@ -57,6 +58,7 @@ def case_row(case: CaseReport) -> dict[str, Cell]:
             "step_ratio_fastest": case.ratio.fastest_step,
             "update_ratio_median": case.ratio.update,
             "update_ratio_fastest": case.ratio.fastest_update,
+            "cpu_ratio": case.ratio.cpu,
             "peak_memory_ratio": case.ratio.memory,
             "same_training_as_baseline": int(case.differs_at is None),
         }

@@ -19,7 +19,7 @@ LINES = [
 
 
 def test_times_leave_the_first_step_out_and_sums_do_not() -> None:
-    cost = cost_of(LINES)
+    cost = cost_of(LINES, 30.0)
     assert cost is not None
     assert (cost.steps, cost.measured_steps, cost.rows_emitted) == (4, 3, 18)
     assert (cost.step_s, cost.fastest_step_s) == (4.0, 3.0)
@@ -29,18 +29,20 @@ def test_times_leave_the_first_step_out_and_sums_do_not() -> None:
 
 
 def test_a_single_step_is_better_than_none() -> None:
-    cost = cost_of(LINES[:1])
+    cost = cost_of(LINES[:1], 1.0)
     assert cost is not None and (cost.measured_steps, cost.step_s) == (1, 9.0)
-    assert cost_of([]) is None
+    assert cost_of([], 1.0) is None
 
 
 def test_ratios_are_over_the_baseline() -> None:
-    case, baseline = cost_of(LINES), cost_of([line(1, 9, 9), line(2, 2.0, 1.0), line(3, 4.0, 3.0)])
+    case = cost_of(LINES, 30.0)
+    baseline = cost_of([line(1, 9, 9), line(2, 2.0, 1.0), line(3, 4.0, 3.0)], 20.0)
     assert case is not None and baseline is not None
     ratio = Ratio.of(case, baseline)
     assert (ratio.step, ratio.fastest_step) == (4 / 3, 1.5)
     assert (ratio.update, ratio.fastest_update) == (1.5, 2.0)
     assert ratio.memory == pytest.approx(1.4 / 1.3)
+    assert ratio.cpu == 1.5
 
 
 def test_another_training_is_told_by_its_first_differing_metric() -> None:
