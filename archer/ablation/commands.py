@@ -36,7 +36,9 @@ def run(
         typer.Option(help="Run only this case; a pattern like '*-identity'; may be repeated."),
     ] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try broken cases again.")] = False,
-    list_only: Annotated[bool, typer.Option("--list", help="Show the cases and stop.")] = False,
+    list_only: Annotated[
+        bool, typer.Option("--list", "--dry-run", help="Configure and show the cases, and stop.")
+    ] = False,
     gpus: Annotated[
         str | None,
         typer.Option(help="Devices, e.g. 0,1,2,3: each of the --jobs cases sees one of them."),

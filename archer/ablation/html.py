@@ -109,7 +109,8 @@ def _table(report: Report) -> str:
     head = "".join(f"<th scope='col'>{escape(name)}</th>" for name in heads)
     return (
         "<table><caption>Seconds of step and update are medians; influence is its share of the update; CPU "
-        "time is of the whole case; rows are responses with scores; mean to positive are of the scores.</caption>"
+        "time is of the whole case; rows are responses with scores; mean to positive are of the scores."
+        "</caption>"
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
     )
 
