@@ -11,14 +11,17 @@ pytest.importorskip("verl")
 
 from omegaconf import OmegaConf
 from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
 from verl import DataProto
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
 from archer.algorithms.advantages import ADVANTAGES, AdvantageInputs
+from archer.algorithms.dynamic_sampling import DynamicSampling
 from archer.algorithms.filtering import GroupCounts
 from archer.config import compose
 from archer.engines.local.model import load_tokenizer
-from archer.engines.verl.buffer import Sampled, Verdict
+from archer.engines.verl import buffer
+from archer.engines.verl.buffer import Sampled, StepBuffer, Verdict, group_of
 from archer.engines.verl.dataset import ArcherDataset
 from archer.engines.verl.estimators import register_estimators
 from archer.engines.verl.failures import own_error, what_happened
@@ -175,3 +178,69 @@ def test_another_error_in_a_worker_is_told_by_its_last_line():
     error = ray.exceptions.RayTaskError("f", "Traceback\n  File x\nValueError: too small", ValueError("x"))
     assert what_happened(error) == "A worker failed: ValueError: too small"
     assert own_error(error) is None
+
+
+class Rounds(StepBuffer):
+    """A buffer whose generations are given: one list of (prompt, verdicts) each."""
+
+    def __init__(self, rounds, monkeypatch, wanted: int, most: int) -> None:
+        self.rounds, self.refills, self.cleared = list(rounds), [], []
+        self.verdicts = {}
+        super().__init__(
+            filtering=DynamicSampling(wanted, most),
+            generation_size=2,
+            check=lambda: None,
+            trainer_mode="sync",
+            trainer_config=OmegaConf.create({}),
+            max_off_policy_threshold=None,
+            max_off_policy_strategy="drop",
+            sampler_kwargs=OmegaConf.create({}),
+            refill_fn=self.refills.append,
+        )
+        monkeypatch.setattr(buffer, "verdicts_of", lambda batch: [self.verdicts[key] for key in batch.keys])
+        monkeypatch.setattr(buffer.tq, "kv_clear", lambda keys, partition_id: self.cleared.extend(keys))
+
+    def _settled(self) -> KVBatchMeta:
+        keys = []
+        for prompt, marks in self.rounds.pop(0):
+            for session, mark in enumerate(marks):
+                keys.append(f"{prompt}_{session}_0")
+                self.verdicts[keys[-1]] = Verdict(mark == "+", 3, True, False, False, {})
+        return KVBatchMeta(partition_id="train", keys=keys, tags=[{} for _ in keys])
+
+
+def prompts_of(batch: KVBatchMeta) -> list[str]:
+    return list(dict.fromkeys(group_of(key) for key in batch.keys))
+
+
+def test_groups_without_contrast_are_replaced_until_the_batch_is_full(monkeypatch):
+    rounds = [[("a", "++"), ("b", "+-")], [("c", "-+"), ("d", "+-")]]
+    rows = Rounds(rounds, monkeypatch, wanted=2, most=5)
+    batch, _ = rows.sample(1, "train", 2)
+    assert prompts_of(batch) == ["b", "c"]
+    assert rows.refills == [2]
+    assert {group_of(key) for key in rows.cleared} == {"a", "d"}
+    assert rows.sampled.counts == GroupCounts(mixed=3, all_correct=1, all_wrong=0)
+    assert rows.sampled.generations == 2
+    assert rows.sampled.warning is None
+
+
+def test_sampling_goes_on_with_what_there_is_after_its_last_generation(monkeypatch):
+    rounds = [[("a", "--"), ("b", "+-")], [("c", "--"), ("d", "++")]]
+    rows = Rounds(rounds, monkeypatch, wanted=2, most=2)
+    batch, _ = rows.sample(1, "train", 2)
+    assert prompts_of(batch) == ["b"]
+    assert "found 1 of 2 mixed groups" in rows.sampled.warning
+
+
+def test_a_step_without_any_contrast_trains_on_its_last_batch_whose_gradient_is_zero(monkeypatch):
+    rounds = [[("a", "--"), ("b", "++")], [("c", "--"), ("d", "++")]]
+    rows = Rounds(rounds, monkeypatch, wanted=2, most=2)
+    batch, _ = rows.sample(1, "train", 2)
+    assert prompts_of(batch) == ["c", "d"]
+
+
+def test_a_generation_that_gave_nothing_is_an_error_that_says_where_to_look(monkeypatch):
+    rows = Rounds([[]], monkeypatch, wanted=2, most=2)
+    with pytest.raises(ArcherError, match="worker_logs=True"):
+        rows.sample(1, "train", 2)

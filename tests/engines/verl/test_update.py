@@ -135,10 +135,24 @@ def test_the_update_is_the_local_engines(outputs, given, ranks, case):
         )
     loss = sum(rank["terms"]["pg_loss"] for rank in found) / CASES[case].mini_batches
     assert loss == pytest.approx(result.metrics["actor/pg_loss"], rel=1e-4, abs=1e-7)
-    for name in ("pg_clipfrac", "ppo_kl", "entropy"):
-        total = sum(rank["sums"][name][0] for rank in found)
-        tokens = sum(rank["sums"][name][1] for rank in found)
-        assert total / tokens == pytest.approx(result.metrics[f"actor/{name}"], rel=1e-4, abs=1e-6)
+    for name in ("pg_clipfrac", "ppo_kl"):
+        assert mean_over_ranks(found, name) == pytest.approx(
+            result.metrics[f"actor/{name}"], rel=1e-4, abs=1e-6
+        )
+
+
+@pytest.mark.parametrize("case", ["packed", "two mini-batches"])
+def test_the_entropy_reported_is_that_of_the_policy_that_sampled(outputs, given, case):
+    """verl's update computes no entropies unless they are in the loss."""
+    expected = float(given["on"]["entropy"][responses().mask].mean())
+    for ranks in (1, 2):
+        found = [rank[case] for rank in outputs[ranks]]
+        assert mean_over_ranks(found, "entropy") == pytest.approx(expected, rel=1e-5)
+
+
+def mean_over_ranks(found, name: str) -> float:
+    total = sum(rank["sums"][name][0] for rank in found)
+    return total / sum(rank["sums"][name][1] for rank in found)
 
 
 def test_groups_that_cross_ranks_are_computed(outputs):
