@@ -116,7 +116,7 @@ class Driver:
             *options.command,
             *where,
             *case.overrides,
-            f"trainer.experiment_name={case.name}",
+            f"trainer.experiment_name='{case.name}'",
             f"trainer.default_local_dir='{run}'",
             *offload,
         ]
