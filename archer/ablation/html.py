@@ -45,7 +45,7 @@ def _body(report: Report) -> str:
         for title, caption, by_prompt in _MATRICES:
             parts.append(_section(title, _figure(agreement_figure(report, by_prompt)), caption))
     if report.done:
-        parts.append(_section("All figures", _figure(_table(report)), "Ratios (x) are over the baseline."))
+        parts.append(_section("All figures", _figure(_table(report)), "x: over the baseline."))
     for case in report.broken:
         parts.append(_failure(case))
     parts.append(_section("Overrides", _overrides(report), ""))

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from omegaconf import OmegaConf
 
@@ -40,17 +41,17 @@ class Conditions:
     """What the figures were measured under."""
 
     model: str
-    seed: int
+    seed: str
     batch: str
     jobs: int
     cores: int
-    load: tuple[float, float] | None
+    load: tuple[float, float]
     """Smallest and largest load average at the end of a case."""
 
     @property
     def busy(self) -> bool:
         """Whether other work shared the machine, so that times are not to be taken at their word."""
-        return self.jobs > 1 or (self.load is not None and self.load[1] > self.cores)
+        return self.jobs > 1 or self.load[1] > self.cores
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,9 @@ def build_report(path: Path) -> Report:
         shared=_shared(plan.cases, plan.own),
         cases=tuple(cases),
         agreements=tuple(agreements({name: steps for name, steps in scores.items() if steps})),
-        conditions=_conditions(runs[done[0]], [states[name] for name in done]) if done else None,
+        conditions=_conditions([runs[name] for name in done], [states[name] for name in done])
+        if done
+        else None,
     )
 
 
@@ -131,15 +134,24 @@ def _shared(cases: dict[str, tuple[str, ...]], own: dict[str, tuple[str, ...]]) 
     return tuple({override.split("=", 1)[0]: override for override in others}.values())
 
 
-def _conditions(run: Path, states: list[CaseState]) -> Conditions:
-    config = OmegaConf.load(run / "config.yaml")
-    rollout, data = config.actor_rollout_ref.rollout, config.data
+def _conditions(runs: list[Path], states: list[CaseState]) -> Conditions:
+    configs = [OmegaConf.load(run / "config.yaml") for run in runs]
     loads = [state.attempts[-1].load for state in states]
     return Conditions(
-        model=str(config.actor_rollout_ref.model.path),
-        seed=int(rollout.seed),
-        batch=f"{data.train_batch_size} prompts x {rollout.n} responses a step",
+        model=_each([config.actor_rollout_ref.model.path for config in configs]),
+        seed=_each([config.actor_rollout_ref.rollout.seed for config in configs]),
+        batch=_each([_batch(config) for config in configs]),
         jobs=max(state.attempts[-1].jobs for state in states),
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         load=(min(loads), max(loads)),
     )
+
+
+def _batch(config: Any) -> str:
+    prompts, responses = config.data.train_batch_size, config.actor_rollout_ref.rollout.n
+    return f"{prompts} prompts x {responses} responses a step"
+
+
+def _each(values: list[object]) -> str:
+    """The value that all cases have, or the several ones."""
+    return " or ".join(dict.fromkeys(str(value) for value in values))

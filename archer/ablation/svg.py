@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-ROW, LABELS, GAP, TOP = 24, 292, 26, 46
+ROW, GAP, TOP = 24, 26, 46
+CHARACTER = 6.3  # width of one in a label, about
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,8 @@ class SpreadPanel:
 
 def rows(labels: Sequence[str], panels: Sequence[Panel | SpreadPanel], description: str) -> str:
     """Rows of labels with columns beside them."""
-    parts = [
-        _text(LABELS - 12, TOP + ROW * row + 16, label, "label", "end") for row, label in enumerate(labels)
-    ]
-    x, bottom = LABELS, TOP + ROW * len(labels)
+    x, bottom = _room_for(labels), TOP + ROW * len(labels)
+    parts = [_text(x - 12, TOP + ROW * row + 16, label, "label", "end") for row, label in enumerate(labels)]
     for panel in panels:
         parts.append(_text(x, 16, panel.title, "head"))
         parts += _bars(panel, x, bottom) if isinstance(panel, Panel) else _spreads(panel, x, bottom)
@@ -114,13 +113,14 @@ def matrix(
 ) -> str:
     """A square of correlations; columns are numbered as the rows. A cell is its value and its hover text."""
     size, top = 40, 28
+    left = _room_for(labels) + 16
     parts = []
     for row, label in enumerate(labels):
         y = top + size * row
-        parts.append(_text(LABELS - 12, y + size / 2 + 4, f"{label}  {row + 1}", "label", "end"))
-        parts.append(_text(LABELS + size * row + size / 2, 18, str(row + 1), "tick", "middle"))
+        parts.append(_text(left - 12, y + size / 2 + 4, f"{label}  {row + 1}", "label", "end"))
+        parts.append(_text(left + size * row + size / 2, 18, str(row + 1), "tick", "middle"))
         for column, (value, title) in enumerate(cells[row]):
-            x = LABELS + size * column
+            x = left + size * column
             place = f'x="{x + 1}" y="{y + 1}" width="{size - 2}" height="{size - 2}" rx="3"'
             if value is None:
                 parts.append(f'<rect {place} class="empty"/>')
@@ -134,7 +134,11 @@ def matrix(
                 x + size / 2, y + size / 2 + 4, f"{value:+.2f}".replace("0.", ".", 1), tone, "middle"
             )
             parts.append(_titled(shape, title))
-    return _drawing(LABELS + size * len(labels) + 4, top + size * len(labels) + 4, parts, description)
+    return _drawing(left + size * len(labels) + 4, top + size * len(labels) + 4, parts, description)
+
+
+def _room_for(labels: Sequence[str]) -> int:
+    return round(28 + CHARACTER * max(len(label) for label in labels))
 
 
 def _text(x: float, y: float, text: str, style: str, anchor: str = "start") -> str:

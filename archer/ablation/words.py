@@ -43,7 +43,7 @@ def findings(report: Report) -> list[str]:
                 f"example {_pair(report, same[-1])}."
             )
         said.append(f"Least alike: {_pair(report, known[0])}, {RHO} = {known[0].per_step:+.2f}.")
-    offloaded = [case.label for case in report.cases if case.state.offloaded]
+    offloaded = [case.label for case in report.done if case.state.offloaded]
     if offloaded:
         said.append(f"Ran out of memory and count with factors offloaded to the CPU: {', '.join(offloaded)}.")
     return said
@@ -55,8 +55,8 @@ def comparable(report: Report) -> list[str]:
     conditions = report.conditions
     if conditions is not None:
         said.append(
-            f"All cases train {conditions.model} with {conditions.batch} from the same weights and the same "
-            f"seeds (rollout seed {conditions.seed})."
+            f"The cases train {conditions.model} with {conditions.batch}, each from the same weights; "
+            f"rollout seed {conditions.seed}."
         )
     if report.baseline is not None:
         different = [f"{case.label} ({case.differs_at})" for case in report.done if case.differs_at]
@@ -83,9 +83,9 @@ def comparable(report: Report) -> list[str]:
         "shape, not their size."
     )
     if conditions is not None and conditions.busy:
-        low, high = conditions.load or (0.0, 0.0)
+        low, high = conditions.load
         said.append(
-            f"The machine was shared: load average {low:.1f} to {high:.1f} on {conditions.cores} cores, "
+            f"The machine was shared: load average {low:.0f} to {high:.0f} on {conditions.cores} cores, "
             f"{conditions.jobs} case(s) at a time. Times are ratios within this run only, and rough ones; "
             "the fastest step suffers less than the median, processor time least."
         )
@@ -94,12 +94,11 @@ def comparable(report: Report) -> list[str]:
 
 def time_caption(report: Report) -> str:
     """Over what times were taken."""
-    steps = sorted({case.cost.measured_steps for case in report.done if case.cost is not None})
-    many = f"{steps[0]}" if len(steps) == 1 else f"{steps[0]} to {steps[-1]}"
-    return (
-        f"Times are of {many} steps; a run's first step is left out, because it pays for what is done "
-        "once. Processor time is that of the whole case, its start included."
-    )
+    costs = [case.cost for case in report.done if case.cost is not None]
+    over = f"Times are of {_span([cost.measured_steps for cost in costs])} step(s) of each case"
+    if all(cost.measured_steps < cost.steps for cost in costs):
+        over += "; its first is left out, because it pays for what is done once"
+    return f"{over}. Processor time is that of the whole case, its start included."
 
 
 def _span(values: list[int]) -> str:
