@@ -91,6 +91,7 @@ class StepBuffer(ReplayBuffer):
             except RuntimeError as error:
                 if "no materializable trajectories" not in str(error):
                     raise
+                self.check()  # a dead worker says more
                 raise ArcherError(ALL_FAILED) from error
             verdicts = verdicts_of(batch)
             counts = count_groups(*_by_group(list(batch.keys), verdicts, {}))
@@ -109,6 +110,7 @@ class StepBuffer(ReplayBuffer):
                 self.refill_fn(self.generation_size)
             batches.append(self._settled())
             if not batches[-1].keys:
+                self.check()
                 raise ArcherError(ALL_FAILED)
             new = verdicts_of(batches[-1])
             verdicts += new

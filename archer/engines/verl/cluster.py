@@ -67,7 +67,7 @@ def ray_options(config: TrainConfig, settings: DictConfig) -> dict[str, Any]:
     return {
         "runtime_env": environment,
         "log_to_driver": config.engine.worker_logs,
-        "logging_level": "warning" if config.engine.worker_logs else "error",
+        "logging_level": "warning" if config.engine.worker_logs else "critical",
         **({"include_dashboard": False} if local else {}),
         **options,
     }

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from omegaconf import DictConfig, OmegaConf
 
 from archer.config.root import TrainConfig
+from archer.engines.verl.cpu import ROLLOUT as CPU_ROLLOUT
 from archer.errors import ArcherError
 
 
@@ -23,6 +24,12 @@ def _always(tree: DictConfig) -> Iterator[str]:
     strategy = OmegaConf.select(tree, "actor_rollout_ref.actor.strategy")
     if strategy not in ("fsdp", "fsdp2"):
         yield f"actor_rollout_ref.actor.strategy={strategy}: Archer trains with fsdp2 (or fsdp)"
+    model = tree.actor_rollout_ref.model
+    if tree.actor_rollout_ref.rollout.name == CPU_ROLLOUT and model.lora_rank > 0 and not model.lora.merge:
+        yield (
+            f"actor_rollout_ref.model.lora_rank={model.lora_rank}: the rollout {CPU_ROLLOUT} takes whole "
+            "weights only; set actor_rollout_ref.model.lora.merge=True, too"
+        )
     if tree.trainer.device == "cpu" and strategy != "fsdp2":
         yield "actor_rollout_ref.actor.strategy=fsdp does not run on a CPU: leave it at fsdp2"
 

@@ -125,6 +125,7 @@ def test_dictionaries_that_verl_leaves_open_take_any_key():
         ("actor_rollout_ref.model.use_fused_kernels=True", "never forms the log-probs"),
         ("actor_rollout_ref.model.tiled_mlp.enabled=True", "runs a layer in pieces"),
         ("actor_rollout_ref.actor.fsdp_config.offload_policy=True", "keeps weights in CPU memory"),
+        ("actor_rollout_ref.model.lora_rank=4", "set actor_rollout_ref.model.lora.merge=True, too"),
         ("algorithm.rollout_correction.bypass_mode=True", "skips the pass that computes entropies"),
     ],
 )
