@@ -45,11 +45,10 @@ run() {
   exec "$@"
 }
 
-# train RECIPE [ARGUMENT...]
-train() {
-  local recipe=$1 name knob
-  shift
-  local settings=("engine=$ENGINE" "recipe=$recipe")
+# settings_of RECIPE: fill the array `settings` with the overrides that the environment asks for
+settings_of() {
+  local name knob
+  settings=("engine=$ENGINE" "recipe=$1")
   if [[ $ENGINE == verl ]]; then
     settings+=("trainer.n_gpus_per_node=${N_GPUS:-1}" "trainer.nnodes=${NNODES:-1}")
   fi
@@ -61,5 +60,23 @@ train() {
     name=INFLUENCE_${knob^^}
     [[ -z ${!name:-} ]] || settings+=("trainer.influence_trace.$knob=${!name}")
   done
-  run "$(archer_command)" train "${settings[@]}" "$@"
+}
+
+# train RECIPE [ARGUMENT...]
+train() {
+  local settings
+  settings_of "$1"
+  run "$(archer_command)" train "${settings[@]}" "${@:2}"
+}
+
+# ablate GRID RECIPE [ARGUMENT...]: --dry-run as the first argument lists the cases
+ablate() {
+  local settings grid=$1
+  settings_of "$2"
+  shift 2
+  if [[ ${1:-} == --dry-run ]]; then
+    shift
+    set -- --list "$@"
+  fi
+  run "$(archer_command)" ablate run "$grid" "${settings[@]}" "$@"
 }

@@ -6,12 +6,14 @@ import torch
 from omegaconf import OmegaConf
 
 from archer.config.root import TrainConfig
+from archer.engines.local.division import PORTION
 from archer.engines.preflight.memory import (
     GIB,
-    activation_bytes,
+    at_head_bytes,
     cache_bytes,
-    chunked_logit_bytes,
     decoding_bytes,
+    inside_layer_bytes,
+    kept_bytes,
     state_bytes,
     whole_logit_bytes,
 )
@@ -23,6 +25,7 @@ PROGRAM = {"cpu": int(0.8 * GIB), "cuda": int(0.6 * GIB)}
 """The program without any tensor: Python, torch and transformers in main memory; CUDA's context on a GPU."""
 CHUNK = 64 * 2**20  # pieces in which influence is scored
 CACHE_STEP = 64  # cache lengths are multiples of it
+FACTOR_TYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 
 
 @dataclass(frozen=True)
@@ -64,11 +67,16 @@ def local_demand(config: TrainConfig, facts: ModelFacts, device: str) -> Demand:
     shape, rollout = facts.shape, config.actor_rollout_ref.rollout
     weights, gradients, moments = state_bytes(shape)
     rows = min(rollout.max_num_seqs, config.data.train_batch_size * rollout.n)
+    if config.data.val_files:
+        rows = rollout.max_num_seqs
     prompts = max(1, rows // rollout.n) * config.data.max_prompt_length
+    nucleus = min(rollout.top_p, rollout.val_kwargs.top_p) < 1
     positions = -(-_longest(config) // CACHE_STEP) * CACHE_STEP
     static = device == "cuda" and config.engine.compile_decoding  # kept between steps, rows a power of two
     cached = cache_bytes(shape, 1 << (rows - 1).bit_length() if static else rows, positions, width)
     tokens = _micro_batch(config)
+    saved = config.actor_rollout_ref.model.enable_gradient_checkpointing
+    layer = inside_layer_bytes(shape, tokens, width, saved)
     return Demand(
         (
             Part("weights", weights, True, True),
@@ -78,10 +86,10 @@ def local_demand(config: TrainConfig, facts: ModelFacts, device: str) -> Demand:
             Part("copy that samples", 2 * shape.parameters if mixed else 0, True, True),
             Part("weights in bfloat16 for the products", 2 * shape.parameters if mixed else 0, False, True),
             Part("KV cache", cached, True, static),
-            Part("drawing tokens", decoding_bytes(shape, rows, prompts, width), True, False),
-            Part("activations", _activations(config, facts, width, stream=4), False, True),
-            Part("logits", chunked_logit_bytes(shape, tokens, width), False, True),
-            Part("influence factors", influence_bytes(config, facts, width), False, True),
+            Part("drawing tokens", decoding_bytes(shape, rows, prompts, width, nucleus), True, False),
+            Part("activations", kept_bytes(shape, tokens, width, 4, saved), False, True),
+            Part("one layer or the logits", max(layer, at_head_bytes(shape, tokens, width)), False, True),
+            Part("influence", influence_bytes(config, facts, width), False, True),
             Part("program", PROGRAM[device], True, True),
         )
     )
@@ -109,6 +117,8 @@ def verl_demand(config: TrainConfig, facts: ModelFacts, device_bytes: int | None
     parameters_stay = not OmegaConf.select(own, f"{offloads}.param_offload")
     reference = weights if config.needs_reference else 0
     tokens = _micro_batch(config)
+    saved = config.actor_rollout_ref.model.enable_gradient_checkpointing
+    layer = inside_layer_bytes(shape, tokens, width, saved)
     return Demand(
         (
             Part("weights", weights, parameters_stay, True),
@@ -117,40 +127,46 @@ def verl_demand(config: TrainConfig, facts: ModelFacts, device_bytes: int | None
             Part("reference", reference, True, True),
             Part("rollout engine (weights and KV cache)", rollout, True, False),
             Part("two layers gathered", 2 * width * shape.parameters // shape.layers, False, True),
-            Part("activations", _activations(config, facts, width, stream=width), False, True),
-            Part("logits", whole_logit_bytes(shape, tokens, width), False, True),
-            Part("influence factors", influence_bytes(config, facts, width) // ranks, False, True),
+            Part("activations", kept_bytes(shape, tokens, width, width, saved), False, True),
+            Part("one layer or the logits", max(layer, whole_logit_bytes(shape, tokens, width)), False, True),
+            Part("influence", influence_bytes(config, facts, width, ranks), False, True),
             Part("program", PROGRAM["cpu" if config.engine.device == "cpu" else "cuda"], True, True),
         )
     )
 
 
-def influence_bytes(config: TrainConfig, facts: ModelFacts, width: int) -> int:
-    """Token factors of a mini-batch, kept from their capture to its scores, and the solve.
+def influence_bytes(config: TrainConfig, facts: ModelFacts, width: int, ranks: int = 1) -> int:
+    """Token factors from their capture to their scores, the solve, and a chunk of scores.
 
-    (sum of k_in + k_out over modules, shared inputs once) x a x traced tokens, at most mini-batch x n x the
-    longest response; with `grad_offload_to_cpu` the factors are in main memory and do not count here.
+    (sum of k_in + k_out over modules, shared inputs once) x bytes of a factor x traced tokens of a rank. With
+    `grad_offload_to_cpu` the factors are in main memory and do not count.
     """
     options = config.trainer.influence_trace
     if not options.enable:
         return 0
     modules = traced_modules(facts.skeleton, options)
-    stored = {"auto": {2: torch.bfloat16, 4: torch.float32}[width]}.get(options.factor_dtype)
-    dtype = (
-        stored
-        or {"bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}[
-            options.factor_dtype
-        ]
-    )
-    actor = config.actor_rollout_ref.actor
+    stored = {2: torch.bfloat16, 4: torch.float32}[width]
+    if options.factor_dtype != "auto":
+        stored = FACTOR_TYPES[options.factor_dtype]
+    factors = 0 if options.grad_offload_to_cpu else bytes_per_token(modules, stored) * traced_tokens(config)
+    return factors // ranks + solve_bytes(modules, options, config.actor_rollout_ref.rollout.n) + CHUNK
+
+
+def traced_tokens(config: TrainConfig) -> int:
+    """The most response tokens whose factors are kept at a time.
+
+    Those of a mini-batch; in the local engine, which scores groups as soon as they are captured, those of
+    8 micro-batches or of one group.
+    """
+    options, actor = config.trainer.influence_trace, config.actor_rollout_ref.actor
     prompts = min(actor.ppo_mini_batch_size, options.max_prompts_per_step or actor.ppo_mini_batch_size)
-    length = min(
-        config.data.max_response_length,
-        max(0, options.max_tokens_per_response) or config.data.max_response_length,
-    )
-    n = config.actor_rollout_ref.rollout.n
-    factors = 0 if options.grad_offload_to_cpu else bytes_per_token(modules, dtype) * prompts * n * length
-    return factors + solve_bytes(modules, options, n) + CHUNK
+    length = config.data.max_response_length
+    if options.max_tokens_per_response > 0:
+        length = min(length, options.max_tokens_per_response)
+    group = config.actor_rollout_ref.rollout.n * length
+    if config.engine.name == "verl" or options.accepted_rejected_scope == "all_selected":
+        return prompts * group
+    return min(prompts * group, max(PORTION * _micro_batch(config), group))
 
 
 def _longest(config: TrainConfig) -> int:
@@ -164,8 +180,3 @@ def _micro_batch(config: TrainConfig) -> int:
     if not actor.use_dynamic_bsz:
         return min(every, (actor.ppo_micro_batch_size_per_gpu or 1) * _longest(config))
     return min(every, max(actor.ppo_max_token_len_per_gpu, data.max_prompt_length + data.max_response_length))
-
-
-def _activations(config: TrainConfig, facts: ModelFacts, width: int, stream: int) -> int:
-    checkpointing = config.actor_rollout_ref.model.enable_gradient_checkpointing
-    return activation_bytes(facts.shape, _micro_batch(config), width, stream, checkpointing)

@@ -6,6 +6,9 @@ number in a matrix product (4 float32, 2 bfloat16).
 
 Lengths are the longest that the configuration allows, so what depends on them is an upper bound; so is what
 influence keeps, for every group counts as traced.
+
+The head and the layers have their peaks one after the other, so an update takes the larger of the two beside
+what is kept (`tests/recipes/test_memory.py` measures it).
 """
 
 from archer.engines.preflight.model import ModelShape
@@ -31,32 +34,40 @@ def kept_by_layer(shape: ModelShape, tokens: int, width: int) -> int:
     return tokens * (16 * shape.hidden + width * products)
 
 
-def activation_bytes(shape: ModelShape, tokens: int, width: int, stream: int, checkpointing: bool) -> int:
-    """Activations of a micro-batch at the peak of its backward.
+def kept_bytes(shape: ModelShape, tokens: int, width: int, stream: int, checkpointing: bool) -> int:
+    """Activations that a micro-batch keeps until its backward has passed them.
 
-    L K + 3 a T i without gradient checkpointing, K being what a layer keeps and 3 a T i the gradients inside
-    a feed-forward layer; s T h L + K + 3 a T i with it: each layer's input, at s bytes a number in the
-    residual stream, and one layer recomputed.
+    L K, K being what a layer keeps; with gradient checkpointing only each layer's input, s T h L, at s
+    bytes a number in the residual stream.
     """
-    layer = kept_by_layer(shape, tokens, width)
-    inside = 3 * width * tokens * shape.intermediate
     if checkpointing:
-        return stream * tokens * shape.hidden * shape.layers + layer + inside
-    return shape.layers * layer + inside
+        return stream * tokens * shape.hidden * shape.layers
+    return shape.layers * kept_by_layer(shape, tokens, width)
 
 
-def chunked_logit_bytes(shape: ModelShape, tokens: int, width: int) -> int:
-    """Logits of the local engine, whose head runs in chunks of C = min(T, 2^27 / V) tokens.
+def inside_layer_bytes(shape: ModelShape, tokens: int, width: int, checkpointing: bool) -> int:
+    """What the backward through one layer adds: 3 a T i, gradients inside its feed-forward part.
+
+    With gradient checkpointing K more, for the layer is computed again.
+    """
+    recomputed = kept_by_layer(shape, tokens, width) if checkpointing else 0
+    return recomputed + 3 * width * tokens * shape.intermediate
+
+
+def at_head_bytes(shape: ModelShape, tokens: int, width: int) -> int:
+    """What the output head adds in the local engine, which runs it in chunks of C = min(T, 2^27 / V) tokens.
 
     C V (13 + a), and 4 C V more where products are narrower than float32: logits, their float32 copy,
-    probabilities, the masked logits and their product, a mask of one byte. The backward holds no more.
+    probabilities, the masked logits and their product, a mask of one byte. 4 V h: the gradient of its
+    weights, before it is added to that of earlier micro-batches.
     """
     chunk = min(tokens, max(1, CHUNK_ELEMENTS // shape.vocabulary))
-    return chunk * shape.vocabulary * (13 + width + (4 if width < 4 else 0))
+    logits = chunk * shape.vocabulary * (13 + width + (4 if width < 4 else 0))
+    return logits + 4 * shape.vocabulary * shape.hidden
 
 
 def whole_logit_bytes(shape: ModelShape, tokens: int, width: int) -> int:
-    """Logits of a micro-batch in one piece, as verl has them: T V (a + 4)."""
+    """What the output head adds where all logits of a micro-batch exist at once, as in verl: T V (a + 4)."""
     return tokens * shape.vocabulary * (width + 4)
 
 
@@ -65,11 +76,12 @@ def cache_bytes(shape: ModelShape, rows: int, positions: int, width: int) -> int
     return 2 * width * shape.layers * shape.key_value * rows * positions
 
 
-def decoding_bytes(shape: ModelShape, rows: int, prompt_tokens: int, width: int) -> int:
+def decoding_bytes(shape: ModelShape, rows: int, prompt_tokens: int, width: int, nucleus: bool) -> int:
     """What sampling needs beside the cache, the larger of two.
 
-    At the prompts, inside one layer: a T (2 h + 3 i). At the drawing of a token: 5 float32 numbers for each
-    row and entry of the vocabulary (logits at the temperature, sorted, their order, probabilities, sums).
+    At the prompts, inside one layer: a T (2 h + 3 i). At the drawing of a token, for each row and entry of the
+    vocabulary: 20 bytes (logits, scaled, log-probs, the distribution function in float64), and 20 more where
+    nucleus sampling sorts them.
     """
     prompts = width * prompt_tokens * (2 * shape.hidden + 3 * shape.intermediate)
-    return max(prompts, 20 * rows * shape.vocabulary)
+    return max(prompts, (40 if nucleus else 20) * rows * shape.vocabulary)
