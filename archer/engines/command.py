@@ -78,8 +78,11 @@ def train(
         return
     from archer.engines.preflight.check import refuse_early
 
-    refuse_early(config)
-    run_engine(config, Console(), again)
+    console = Console()
+    doubt = refuse_early(config)
+    if doubt is not None:
+        console.print(f"[yellow]{escape(doubt.sentence)}[/yellow]", highlight=False, soft_wrap=True)
+    run_engine(config, console, again)
 
 
 def check_run(overrides: list[str], config_dir: Path | None, console: Console, again: list[str]) -> bool:

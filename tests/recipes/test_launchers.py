@@ -151,6 +151,18 @@ def test_the_data_script_prepares_dapo_and_its_dry_run_only_shows_the_command(la
     assert launch("prepare_dapo_math17k_openr1.sh", "--limit", "5") == wanted
 
 
+def test_the_code_data_is_prepared_split_by_split(launch):
+    script = "prepare_livecodebench_deepcoder.sh"
+    assert launch(script, "--dry-run") == []
+    last = launch(script, "--limit", "5")
+    assert last[:3] == ["data", "prepare", "livecodebench"] and last[-2:] == ["--limit", "5"]
+    assert (
+        "data/livecodebench-deepcoder-test.parquet"
+        in compose(["recipe=task/code", "actor_rollout_ref.model.path=a/b"]).data.val_files
+        and "data/livecodebench-deepcoder-test.parquet" in last
+    )
+
+
 def test_the_real_command_ends_with_exit_code_2_and_the_reasons(tmp_path):
     done = subprocess.run(
         [

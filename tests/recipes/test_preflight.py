@@ -160,6 +160,21 @@ def test_memory_is_compared_with_what_is_free(needed, level):
     assert machine.compare(demand, 10 * GIB, "this device").level == level
 
 
+def test_too_little_memory_comes_with_settings_that_would_fit(elsewhere, monkeypatch):
+    monkeypatch.setattr(machine, "room", lambda on_gpu: 3 * GIB // 2)
+    found = only_problem("actor_rollout_ref.rollout.max_num_seqs=4096", "data.max_response_length=100")
+    assert found.subject == "memory" and "KV cache" in found.text
+    assert "With actor_rollout_ref.rollout.max_num_seqs=" in found.remedy
+    monkeypatch.setattr(machine, "room", lambda on_gpu: GIB // 2)
+    assert "larger device" in only_problem().remedy
+
+
+def test_too_little_memory_is_a_warning_when_a_run_starts(elsewhere, monkeypatch):
+    monkeypatch.setattr(machine, "room", lambda on_gpu: GIB // 2)
+    doubt = refuse_early(compose([CPU]))
+    assert doubt is not None and "does not fit" in doubt.sentence
+
+
 def test_a_demand_is_the_larger_of_its_two_phases():
     parts = (Part("weights", 4, True, True), Part("cache", 5, True, False), Part("gradients", 3, False, True))
     assert Demand(parts).peak == 9
@@ -179,7 +194,7 @@ def test_a_missing_file_comes_with_the_command_that_makes_it(file, command):
 
 
 def test_a_missing_file_that_no_command_makes_says_where_to_look():
-    assert "docs/recipes.md" in how_to_make("data/livecodebench-train.parquet")
+    assert "docs/recipes.md" in how_to_make("data/leetcode-train.parquet")
     assert "docs/data.md" in how_to_make("mine.jsonl")
 
 

@@ -22,15 +22,22 @@ from archer.engines.verl.settings import verl_settings
 from archer.errors import ArcherError
 
 
-def refuse_early(config: TrainConfig) -> None:
-    """Raise one ArcherError with all that keeps the run from starting here and is found in a moment."""
-    found, _ = quick_check(config)
+def refuse_early(config: TrainConfig) -> Finding | None:
+    """Raise one ArcherError with all that keeps the run from starting here and is found in a moment.
+
+    Too little memory is returned instead: the estimate takes every response to be as long as it may get, and
+    a run of shorter ones may well succeed.
+    """
+    found, facts = quick_check(config)
     wrong = problems(found)
     if len(wrong) == 1:
         raise ArcherError(wrong[0].sentence)
     if wrong:
         lines = "\n".join(f"  {finding.subject}: {finding.sentence}" for finding in wrong)
         raise ArcherError(f"This run cannot start here:\n{lines}")
+    assert facts is not None, "a model that cannot be read is a problem"
+    memory = check_memory(config, facts)
+    return memory if memory.level == "problem" else None
 
 
 def quick_check(config: TrainConfig) -> tuple[list[Finding], ModelFacts | None]:

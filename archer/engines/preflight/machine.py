@@ -1,6 +1,7 @@
 """The machine: installed versions, devices and their memory."""
 
 import os
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,6 +23,11 @@ from archer.errors import ArcherError
 LOCAL = tuple(requirement for requirement in ALWAYS if requirement.package in ("torch", "transformers"))
 RAY_RUNS_HERE = Path("/tmp/ray/ray_current_cluster")  # written by `ray start`
 TIGHT = 0.9  # an estimate above this share of the memory is worth a note
+LEAST_TOKENS = 1024  # micro-batches smaller than that save nothing worth having
+SPREAD = (
+    "Lower actor_rollout_ref.actor.ppo_max_token_len_per_gpu or "
+    "actor_rollout_ref.rollout.gpu_memory_utilization, or take more GPUs (docs/recipes.md)."
+)
 
 
 def check_installed(config: TrainConfig) -> Finding:
@@ -77,7 +83,8 @@ def check_device(config: TrainConfig) -> Finding:
         there = "sees no CUDA device" if found == 0 else f"sees {found} on this machine"
         return problem(
             "device",
-            f"engine=verl with trainer.n_gpus_per_node={wanted} needs {wanted} GPUs, but torch {there}.",
+            f"engine=verl with trainer.n_gpus_per_node={wanted} needs {wanted} GPU{'s' * (wanted > 1)}, but "
+            f"torch {there}.",
             "Run it where they are, join a cluster (docs/cluster.md), set trainer.n_gpus_per_node, or try "
             "engine=local or engine.device=cpu.",
         )
@@ -97,7 +104,9 @@ def check_memory(config: TrainConfig, facts: ModelFacts) -> Finding:
     """Compare the estimate with the memory of the device, where there is one."""
     if config.engine.name == "local":
         on_gpu = config.engine.device != "cpu" and torch.cuda.is_available()
-        return compare(local_demand(config, facts, "cuda" if on_gpu else "cpu"), room(on_gpu), "this device")
+        there, device = room(on_gpu), "cuda" if on_gpu else "cpu"
+        demand = local_demand(config, facts, device)
+        return compare(demand, there, "this device", what_would_fit(config, facts, device, there))
     if on_cpu(config):
         demand = verl_demand(config, facts, device_bytes=None)
         return compare(demand, room(False) // ranks(config), "each process")
@@ -118,13 +127,27 @@ def room(on_gpu: bool) -> int:
     return available
 
 
-def compare(demand: Demand, there: int, whose: str) -> Finding:
+def what_would_fit(config: TrainConfig, facts: ModelFacts, device: str, there: int) -> str:
+    """Halve what is sampled and computed at a time until the local engine fits, and say how it did."""
+    options = config.actor_rollout_ref
+    rows, tokens = options.rollout.max_num_seqs, options.actor.ppo_max_token_len_per_gpu
+    while rows > 1:
+        rows, tokens = rows // 2, max(tokens // 2, LEAST_TOKENS)
+        rollout = replace(options.rollout, max_num_seqs=rows)
+        actor = replace(options.actor, ppo_max_token_len_per_gpu=tokens)
+        smaller = replace(config, actor_rollout_ref=replace(options, rollout=rollout, actor=actor))
+        demand = local_demand(smaller, facts, device)
+        if demand.peak < TIGHT * there:
+            return (
+                f"With actor_rollout_ref.rollout.max_num_seqs={rows} actor_rollout_ref.actor."
+                f"ppo_max_token_len_per_gpu={tokens} it would need {gib(demand.peak)} GiB."
+            )
+    return "Take a larger device, a smaller model, or more GPUs with engine=verl (docs/recipes.md)."
+
+
+def compare(demand: Demand, there: int, whose: str, remedy: str = SPREAD) -> Finding:
     """Turn an estimate and the memory there is into a finding."""
     text = f"{whose} has {gib(there)} GiB free and needs about {demand}"
-    remedy = (
-        "Lower actor_rollout_ref.actor.ppo_max_token_len_per_gpu, actor_rollout_ref.rollout.max_num_seqs or "
-        "data.max_response_length, or spread the run over more GPUs with engine=verl (docs/recipes.md)."
-    )
     if demand.peak > there:
         return problem("memory", f"The run does not fit: {text}.", remedy)
     if demand.peak > TIGHT * there:

@@ -79,9 +79,9 @@ def cache_bytes(shape: ModelShape, rows: int, positions: int, width: int) -> int
 def decoding_bytes(shape: ModelShape, rows: int, prompt_tokens: int, width: int, nucleus: bool) -> int:
     """What sampling needs beside the cache, the larger of two.
 
-    At the prompts, inside one layer: a T (2 h + 3 i). At the drawing of a token, for each row and entry of the
-    vocabulary: 20 bytes (logits, scaled, log-probs, the distribution function in float64), and 20 more where
-    nucleus sampling sorts them.
+    At the prompts, inside one layer: a T (2 h + 3 i). At the drawing of a token, for each row and entry of
+    the vocabulary: 20 bytes (logits, scaled, log-probs, the distribution function in float64), and 20 more
+    where nucleus sampling sorts them.
     """
     prompts = width * prompt_tokens * (2 * shape.hidden + 3 * shape.intermediate)
     return max(prompts, (40 if nucleus else 20) * rows * shape.vocabulary)
