@@ -10,7 +10,6 @@ from archer.ablation.svg import Bar, Panel, Spread, SpreadPanel, matrix, rows
 
 FIVE = tuple(QUANTILES.index(q) for q in (0.05, 0.25, 0.5, 0.75, 0.95))
 LIMIT = 2.0
-WIDTH = 163
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class _Measure:
     ratio: Callable[[Ratio], float]
     detail: Callable[[Cost], str]
 
-    def panel(self, cases: Sequence[CaseReport]) -> Panel:
+    def panel(self, cases: Sequence[CaseReport], width: int) -> Panel:
         """Ratios to the baseline, or the plain figures where the grid has none."""
         found = []
         for case in cases:
@@ -34,7 +33,7 @@ class _Measure:
                 text = f"{value:.2f} x"
             found.append(Bar(value, text, f"{case.label}: {self.detail(case.cost)}"))
         compared = all(case.ratio is not None for case in cases)
-        return Panel(self.title, found, WIDTH, mark=1.0 if compared else None, mark_text="baseline")
+        return Panel(self.title, found, width, mark=1.0 if compared else None, mark_text="baseline")
 
 
 STEP = _Measure(
@@ -68,8 +67,10 @@ MEMORY = _Measure(
 
 
 def cost_figure(report: Report) -> str:
-    """Time, influence's share of it, and memory of each case."""
+    """Time, influence's share of it, and memory of each case; clock times only where they mean something."""
     cases = report.done
+    busy = report.conditions is not None and report.conditions.busy
+    width = 250 if busy else 155
     shares = [
         Bar(case.cost.influence_share, f"{case.cost.influence_share:.0%}", f"{case.label}: timed inside")
         if case.cost is not None and case.scores is not None
@@ -77,8 +78,9 @@ def cost_figure(report: Report) -> str:
         for case in cases
     ]
     largest = max([bar.value for bar in shares if bar.value is not None] + [0.5])
-    share = Panel("influence in the update", shares, WIDTH, largest=largest)
-    panels = [STEP.panel(cases), UPDATE.panel(cases), share, CPU.panel(cases), MEMORY.panel(cases)]
+    share = Panel("influence in the update", shares, width, largest=largest)
+    clock = [] if busy else [STEP.panel(cases, width), UPDATE.panel(cases, width)]
+    panels = [*clock, share, CPU.panel(cases, width), MEMORY.panel(cases, width)]
     return rows([case.label for case in cases], panels, "Cost of each case against the baseline")
 
 

@@ -129,7 +129,7 @@ def matrix(
             colour = "positive" if value >= 0 else "negative"
             fill = f"color-mix(in oklab, var(--{colour}) {share}%, var(--raised))"
             shape = f'<rect {place} style="fill: {fill}"/>'
-            tone = "strong" if share >= 60 else "cell"
+            tone = "strong" if share >= 75 else "cell"
             shape += _text(
                 x + size / 2, y + size / 2 + 4, f"{value:+.2f}".replace("0.", ".", 1), tone, "middle"
             )

@@ -98,7 +98,12 @@ def time_caption(report: Report) -> str:
     over = f"Times are of {_span([cost.measured_steps for cost in costs])} step(s) of each case"
     if all(cost.measured_steps < cost.steps for cost in costs):
         over += "; its first is left out, because it pays for what is done once"
-    return f"{over}. Processor time is that of the whole case, its start included."
+    drawn = ""
+    if report.conditions is not None and report.conditions.busy:
+        drawn = (
+            " Clock times stand in the table only: on a machine this busy they say more of it than of a case."
+        )
+    return f"{over}. Processor time is that of the whole case, its start included.{drawn}"
 
 
 def _span(values: list[int]) -> str:

@@ -1,6 +1,7 @@
 """A real grid, end to end: trained, collected, reported; and a report of what went wrong."""
 
 import csv
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from archer.ablation.html import page
 from archer.ablation.report import Report, build_report
 from archer.cli import app
 from archer.errors import ArcherError
@@ -97,10 +99,20 @@ def test_the_csv_holds_the_figures_of_the_report(grid: Path, report: Report) -> 
 
 
 def test_the_page_is_well_formed_and_needs_nothing_from_elsewhere(grid: Path) -> None:
-    page = (grid / "report" / "report.html").read_text()
-    assert_well_formed(page)
-    assert "http" not in page and "<script" not in page and "url(" not in page
-    assert "prefers-color-scheme: dark" in page and page.count("<svg") == 4
+    text = (grid / "report" / "report.html").read_text()
+    assert_well_formed(text)
+    assert "http" not in text and "<script" not in text and "url(" not in text
+    assert "prefers-color-scheme: dark" in text and text.count("<svg") == 4
+
+
+def test_clock_times_are_drawn_only_where_nothing_else_used_the_machine(report: Report) -> None:
+    assert report.conditions is not None
+    quiet = replace(report.conditions, jobs=1, load=(0.5, 1.0), cores=2)
+    drawn = page(replace(report, conditions=quiet))
+    assert "time per step, fastest" in drawn and "The machine was shared" not in drawn
+    for busy in (replace(quiet, jobs=2), replace(quiet, load=(1.0, 7.0))):
+        drawn = page(replace(report, conditions=busy))
+        assert "time per step, fastest" not in drawn and "The machine was shared" in drawn
 
 
 def test_markdown_tables_have_one_width(grid: Path) -> None:
@@ -123,9 +135,9 @@ def test_a_failure_is_reported_with_its_log_and_its_text_is_never_markup(grids) 
     grids.run("{baseline: [], cases: {one: []}}")
     collected = CliRunner().invoke(app, ["ablate", "collect", str(grids.out)])
     assert collected.exit_code == 0, collected.output
-    page = (grids.out / "report" / "report.html").read_text()
-    assert_well_formed(page)
-    assert "&lt;script&gt;alert(1)" in page and "<script" not in page
+    text = (grids.out / "report" / "report.html").read_text()
+    assert_well_formed(text)
+    assert "&lt;script&gt;alert(1)" in text and "<script" not in text
     assert "ValueError: <script>" in (grids.out / "report" / "report.md").read_text()
 
 
@@ -134,7 +146,7 @@ def test_a_folder_without_a_grid_is_refused(tmp_path: Path) -> None:
         build_report(tmp_path)
 
 
-def assert_well_formed(page: str) -> None:
+def assert_well_formed(text: str) -> None:
     """Every element is closed in the order in which it was opened."""
     void = {"meta", "rect", "line", "circle"}
 
@@ -151,5 +163,5 @@ def assert_well_formed(page: str) -> None:
 
     check = Check()
     check.opened = []
-    check.feed(page)
+    check.feed(text)
     assert check.opened == []
