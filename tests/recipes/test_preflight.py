@@ -195,7 +195,7 @@ def test_a_missing_file_comes_with_the_command_that_makes_it(file, command):
 
 def test_a_missing_file_that_no_command_makes_says_where_to_look():
     assert "docs/recipes.md" in how_to_make("data/leetcode-train.parquet")
-    assert "docs/data.md" in how_to_make("mine.jsonl")
+    assert "docs/recipes.md" in how_to_make("mine.jsonl")
 
 
 def test_a_hub_that_cannot_be_reached_is_named(elsewhere, monkeypatch):

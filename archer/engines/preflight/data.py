@@ -39,7 +39,7 @@ def how_to_make(file: str) -> str:
     name, _, split = Path(file).stem.rpartition("-")
     found = DATA_SETS.get(ALIASES.get(name, name))
     if Path(file).suffix != ".parquet" or found is None:
-        return "Check the name; `archer data prepare` makes files of public data sets (docs/data.md, docs/recipes.md)."
+        return "Check the name; `archer data prepare` makes files of public data sets (docs/recipes.md)."
     splits = found.hub.splits if found.hub is not None else ()
     own = found.hub is not None and split == found.split  # whatever the hub calls that split
     if not own and split not in splits:

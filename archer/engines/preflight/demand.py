@@ -21,7 +21,7 @@ from archer.engines.preflight.model import ModelFacts
 from archer.influence.describe import bytes_per_token, solve_bytes
 from archer.influence.modules import traced_modules
 
-PROGRAM = {"cpu": int(0.8 * GIB), "cuda": int(0.6 * GIB)}
+PROGRAM = {"cpu": int(0.5 * GIB), "cuda": int(0.6 * GIB)}
 """The program without any tensor: Python, torch and transformers in main memory; CUDA's context on a GPU."""
 CHUNK = 64 * 2**20  # pieces in which influence is scored
 CACHE_STEP = 64  # cache lengths are multiples of it
