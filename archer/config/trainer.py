@@ -60,7 +60,7 @@ class EngineConfig:
     verl: dict[str, Any] = field(
         default_factory=dict,
         metadata={
-            "help": "engine=verl: settings that only verl has, as a tree; they may also be given by their own "
-            "names, e.g. actor_rollout_ref.rollout.name=sglang"
+            "help": "engine=verl: settings that only verl has, as a tree; they may also be given by their "
+            "own names, e.g. actor_rollout_ref.rollout.name=sglang"
         },
     )
