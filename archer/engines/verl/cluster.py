@@ -37,7 +37,7 @@ def set_environment(config: TrainConfig) -> None:
 def cluster(config: TrainConfig, settings: DictConfig) -> Iterator[Path]:
     """Connect to Ray and its queue for the length of a run; gives the folder of the workers' logs."""
     import ray
-    import transfer_queue as tq  # type: ignore[import-untyped]
+    import transfer_queue as tq
 
     ray.init(**ray_options(config, settings))
     try:

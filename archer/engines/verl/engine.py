@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from tensordict import TensorDict  # type: ignore[import-untyped]
+from tensordict import TensorDict
 from torch import Tensor, nn
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngine

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tensordict import TensorDict  # type: ignore[import-untyped]
+from tensordict import TensorDict
 from torch import Tensor
 from verl.workers.utils.padding import no_padding_2_padding
 

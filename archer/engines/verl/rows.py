@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-import transfer_queue as tq  # type: ignore[import-untyped]
+import transfer_queue as tq
 from numpy.typing import NDArray
 from transfer_queue import KVBatchMeta
 

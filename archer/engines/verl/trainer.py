@@ -5,9 +5,9 @@ from typing import Any
 
 import ray
 import torch
-import transfer_queue as tq  # type: ignore[import-untyped]
+import transfer_queue as tq
 from omegaconf import DictConfig
-from tensordict import TensorDict  # type: ignore[import-untyped]
+from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.trainer.ppo.utils import Role, need_critic, need_reference_policy

@@ -26,7 +26,7 @@ class UndefinedError(Exception):
 
 @cache
 def _mpmath() -> Any:
-    import mpmath  # type: ignore[import-untyped]
+    import mpmath
 
     return mpmath.mp
 
