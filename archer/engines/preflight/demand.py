@@ -21,7 +21,7 @@ from archer.engines.preflight.model import ModelFacts
 from archer.influence.describe import bytes_per_token, solve_bytes
 from archer.influence.modules import traced_modules
 
-PROGRAM = {"cpu": int(0.5 * GIB), "cuda": int(0.6 * GIB)}
+PROGRAM = int(0.6 * GIB)
 """The program without any tensor: Python, torch and transformers in main memory; CUDA's context on a GPU."""
 CHUNK = 64 * 2**20  # pieces in which influence is scored
 CACHE_STEP = 64  # cache lengths are multiples of it
@@ -90,7 +90,7 @@ def local_demand(config: TrainConfig, facts: ModelFacts, device: str) -> Demand:
             Part("activations", kept_bytes(shape, tokens, width, 4, saved), False, True),
             Part("one layer or the logits", max(layer, at_head_bytes(shape, tokens, width)), False, True),
             Part("influence", influence_bytes(config, facts, width), False, True),
-            Part("program", PROGRAM[device], True, True),
+            Part("program", PROGRAM, True, True),
         )
     )
 
@@ -130,7 +130,7 @@ def verl_demand(config: TrainConfig, facts: ModelFacts, device_bytes: int | None
             Part("activations", kept_bytes(shape, tokens, width, width, saved), False, True),
             Part("one layer or the logits", max(layer, whole_logit_bytes(shape, tokens, width)), False, True),
             Part("influence", influence_bytes(config, facts, width, ranks), False, True),
-            Part("program", PROGRAM["cpu" if config.engine.device == "cpu" else "cuda"], True, True),
+            Part("program", PROGRAM, True, True),
         )
     )
 
