@@ -1,6 +1,7 @@
 """Archer's advantages, rewards, prompts and metrics where verl calls them."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 
 import numpy as np
@@ -97,8 +98,9 @@ def judged(config, answers: list[tuple[str, str]]) -> list[dict]:
             },
         )
 
-    try:
-        return asyncio.run(ask_all())
+    try:  # in a thread of its own: browser tests leave a running event loop in this one
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(asyncio.run, ask_all()).result()
     finally:
         manager.scorer.close()
 

@@ -85,7 +85,10 @@ def test_names_that_judges_have_ready_are_defined_but_no_builtin_is_replaced(box
 def test_the_private_folder_can_be_written_and_starts_empty(box):
     if not box.layers.namespaces:
         pytest.skip("without namespaces programs write nowhere")
-    program = "import os; print(os.listdir()); open('note', 'w').write('x'); print(open('/tmp/note').read())"
+    program = (
+        "import os, tempfile; print(os.listdir()); open('note', 'w').write('x'); "
+        "print(open(os.path.join(tempfile.gettempdir(), 'note')).read())"
+    )
     for _ in range(2):
         assert box.prints(program) == "[]\nx"
 
