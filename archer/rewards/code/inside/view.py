@@ -30,6 +30,7 @@ def enter_view(readable: Sequence[str]) -> None:
     links = {path: path.readlink() for path in map(Path, (*_LIBRARIES, *_FILES)) if path.is_symlink()}
     kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     root = Path(tempfile.gettempdir())
+    tempfile.tempdir = None  # found here and remembered, it would be that of every program as well
     kernel.mount("tmpfs", str(root), "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "mode=0755,size=1m")
     for path, holder in holders.items():
         _bind(Path(f"/proc/self/fd/{holder}"), _below(root, path), is_device=path in DEVICES)
