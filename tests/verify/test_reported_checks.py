@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 
+from archer.config import default_config
 from archer.influence import Group
-from archer.verify.checks.masking import OPTIMIZERS, check_masking
+from archer.verify.checks.masking import check_masking, written
 from archer.verify.checks.mistakes import _advantages, _found, _told_apart, check_mistakes
 from archer.verify.checks.projection import FACTORS, check_projection
 from archer.verify.labels import permuted
@@ -99,9 +100,16 @@ def test_methods_without_labels_equal_their_null(mistakes):
 
 def test_exact_scores_foresee_what_a_short_step_of_sgd_loses(masking):
     result, _ = masking
-    assert result.columns == tuple(OPTIMIZERS)
     assert row_of(result, "exact token-loss score, all parameters")["SGD, lr 0.01"] > 0.95
     assert all(-1 <= value <= 1 for figure in result.figures for value in figure.values if value == value)
+
+
+def test_the_long_step_has_the_rate_that_the_embedded_default_trains_with(masking):
+    result, _ = masking
+    rate = default_config().actor_rollout_ref.actor.optim.lr
+    assert float(result.columns[-1].removeprefix("AdamW, lr ")) == rate
+    assert f"recipe's rate of {written(rate)} " in result.note
+    assert [written(value) for value in (2e-4, 1e-5, 0.00025)] == ["2e-4", "1e-5", "2.5e-4"]
 
 
 def test_counterfactual_steps_leave_the_model_as_it_was(masking, model):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from archer.config import default_config
 from archer.influence import InfluenceConfig
 from archer.influence.oracle import contrast_direction, token_loss_scores
 from archer.verify.baselines import baselines
@@ -26,12 +27,29 @@ TRAINING_LOSS = InfluenceConfig(enable=True, projection_dim_factor=4, accepted_r
 LOG_PROB = replace(TRAINING_LOSS, output_function="log_prob")
 SHARE = 5  # one token in five is left out
 PERMUTATIONS = 5
-OPTIMIZERS: dict[str, Callable[[list[Tensor]], torch.optim.Optimizer]] = {
-    "SGD, lr 0.01": lambda parameters: torch.optim.SGD(parameters, lr=0.01),
-    "AdamW, lr 1e-5": lambda parameters: torch.optim.AdamW(parameters, lr=1e-5, weight_decay=0.0),
-    "AdamW, lr 4e-4": lambda parameters: torch.optim.AdamW(parameters, lr=4e-4, weight_decay=0.0),
-}
-"""Each starts without history. 4e-4 is the embedded default's own rate."""
+Optimizers = dict[str, Callable[[list[Tensor]], torch.optim.Optimizer]]
+
+
+def optimizers(recipe_rate: float) -> Optimizers:
+    """The steps that are made, by name; each starts without history."""
+    return {
+        "SGD, lr 0.01": lambda parameters: torch.optim.SGD(parameters, lr=0.01),
+        "AdamW, lr 1e-5": lambda parameters: torch.optim.AdamW(parameters, lr=1e-5, weight_decay=0.0),
+        f"AdamW, lr {written(recipe_rate)}": lambda parameters: torch.optim.AdamW(
+            parameters, lr=recipe_rate, weight_decay=0.0
+        ),
+    }
+
+
+def recipe_rate() -> float:
+    """The learning rate that the embedded default trains with."""
+    return default_config().actor_rollout_ref.actor.optim.lr
+
+
+def written(rate: float) -> str:
+    """2e-4 for 0.0002."""
+    mantissa, exponent = f"{rate:e}".split("e")
+    return f"{float(mantissa):g}e{int(exponent)}"
 
 
 def check_masking(model: PreTrainedModel, sample: Sample, subsets: int, seed: int) -> CheckResult:
@@ -46,16 +64,16 @@ def check_masking(model: PreTrainedModel, sample: Sample, subsets: int, seed: in
     left_out = torch.zeros(subsets, tokens, dtype=torch.bool)
     for line in left_out:
         line[torch.randperm(tokens, generator=generator)[: tokens // SHARE]] = True
-    lost = _contrast_lost(model, sample, left_out)
+    rate = recipe_rate()
+    steps = optimizers(rate)
+    lost = _contrast_lost(model, sample, left_out, steps)
     figures = []
     for what, scores in _predictors(model, sample, seed).items():
         summed = [left_out.double() @ values for values in scores]
         figures.append(
             Figure(
                 what,
-                tuple(
-                    sum(pearson(s, lost[optimizer]) for s in summed) / len(summed) for optimizer in OPTIMIZERS
-                ),
+                tuple(sum(pearson(s, lost[optimizer]) for s in summed) / len(summed) for optimizer in steps),
             )
         )
     return reported(
@@ -64,9 +82,9 @@ def check_masking(model: PreTrainedModel, sample: Sample, subsets: int, seed: in
         "from the same weights loses in (accepted - rejected) log-prob without them.",
         f"|r| below {2 / subsets**0.5:.2f} is noise. Scores are first-order slopes: they foresee a short "
         "step of SGD; the first step of AdamW follows the sign of each gradient entry instead, and at the "
-        "recipe's rate of 4e-4 it is long. Token-loss scores are exact slopes of each token's own loss; the "
-        "tracer's position gradients also carry later losses.",
-        tuple(OPTIMIZERS),
+        f"recipe's rate of {written(rate)} it is long. Token-loss scores are exact slopes of each "
+        "token's own loss; the tracer's position gradients also carry later losses.",
+        tuple(steps),
         figures,
     )
 
@@ -114,18 +132,20 @@ def _token_loss(model: PreTrainedModel, sample: Sample, names: tuple[str, ...] =
         return token_loss_scores(model, dict(zip(chosen, q, strict=True)), log_probs).detach().double()
 
 
-def _contrast_lost(model: PreTrainedModel, sample: Sample, left_out: Tensor) -> dict[str, Tensor]:
+def _contrast_lost(
+    model: PreTrainedModel, sample: Sample, left_out: Tensor, steps: Optimizers
+) -> dict[str, Tensor]:
     """Contrast after a step with all tokens minus the contrast after a step without some, [subsets]."""
     batch = sample.batch
     policy = deepcopy(model)
     start = [parameter.detach().clone() for parameter in policy.parameters()]
-    after: dict[str, list[Tensor]] = {name: [] for name in OPTIMIZERS}
+    after: dict[str, list[Tensor]] = {name: [] for name in steps}
     nothing = torch.zeros(1, left_out.shape[1], dtype=torch.bool)
     for subset in torch.cat([nothing, left_out]):
         mask = batch.mask.masked_scatter(batch.mask, ~subset)
         loss = grpo_loss(token_log_probs(policy, batch), sample.advantages, mask)
         gradients = torch.autograd.grad(loss, list(policy.parameters()))
-        for name, optimizer in OPTIMIZERS.items():
+        for name, optimizer in steps.items():
             for parameter, gradient in zip(policy.parameters(), gradients, strict=True):
                 parameter.grad = gradient.clone()
             optimizer(list(policy.parameters())).step()
