@@ -61,7 +61,7 @@ def _parse_dataclass(
     names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
     for key in values:
         if key not in names:
-            problems.append(_unknown(f"{prefix}{key}", known))
+            problems += [_unknown(full, known) for full in _full_names(f"{prefix}{key}", values[key])]
     arguments: dict[str, Any] = {}
     for name in names & values.keys():
         full, kind, value = f"{prefix}{name}", hints[name], values[name]
@@ -78,11 +78,19 @@ def _parse_dataclass(
         return cls()
 
 
+def _full_names(key: str, value: Any) -> list[str]:
+    """Names of the values under an unknown key: `policy_loss.loss_mode`, not `policy_loss`."""
+    if not isinstance(value, Mapping) or not value:
+        return [key]
+    return [full for name, inner in value.items() for full in _full_names(f"{key}.{name}", inner)]
+
+
 def _unknown(key: str, known: list[str]) -> str:
     matches = difflib.get_close_matches(key, known, n=1, cutoff=0.75)
     last = key.rsplit(".", 1)[-1]
+    same_end = [name for name in known if name.endswith(f".{key}")]
     same_name = [name for name in known if name.rsplit(".", 1)[-1] == last]
-    hint = (same_name or matches)[:1]
+    hint = (same_end or same_name or matches)[:1]
     meant = f" Did you mean {hint[0]}?" if hint else ""
     return (
         f"{key}: engine=local has no such setting.{meant} (A setting that only verl has needs engine=verl.)"

@@ -56,6 +56,7 @@ NOT_NEGATIVE = (
     "engine.threads",
 )
 AT_LEAST_ONE = ("trainer.entropy_trace.write_every",)
+COMPARES_A_GROUP = ("grpo", "dr_grpo", "rloo", "reinforce_plus_plus_baseline")
 LOGGERS = ("console", "tensorboard", "wandb", "trackio")
 
 
@@ -118,6 +119,15 @@ def _optimisation(config: TrainConfig) -> Iterator[str]:
             "algorithm.adv_estimator=gae needs a critic, which only engine=verl trains; choose grpo, "
             "dr_grpo, rloo or reinforce_plus_plus"
         )
+    alone = config.actor_rollout_ref.rollout.n == 1 and not config.trainer.val_only
+    estimator = config.algorithm.adv_estimator
+    if alone and estimator in COMPARES_A_GROUP:
+        yield (
+            f"actor_rollout_ref.rollout.n=1: algorithm.adv_estimator={estimator} compares "
+            "the responses to a prompt with each other, so all advantages would be 0: set "
+            "actor_rollout_ref.rollout.n=2 or more, or algorithm.adv_estimator=reinforce_plus_plus (or gae, "
+            "with engine=verl)"
+        )
 
 
 def _batches(config: TrainConfig) -> Iterator[str]:
@@ -125,7 +135,8 @@ def _batches(config: TrainConfig) -> Iterator[str]:
     if actor.ppo_mini_batch_size > data.train_batch_size:
         yield (
             f"actor_rollout_ref.actor.ppo_mini_batch_size={actor.ppo_mini_batch_size} is more than "
-            f"data.train_batch_size={data.train_batch_size} (both count prompts)"
+            f"data.train_batch_size={data.train_batch_size} (both count prompts): set "
+            f"actor_rollout_ref.actor.ppo_mini_batch_size={data.train_batch_size}, or less"
         )
     if not actor.use_dynamic_bsz and not actor.ppo_micro_batch_size_per_gpu:
         yield "actor_rollout_ref.actor.use_dynamic_bsz=False needs ppo_micro_batch_size_per_gpu"
@@ -187,6 +198,8 @@ def _run(config: TrainConfig) -> Iterator[str]:
             "but ppo_mini_batch_size < train_batch_size moves the weights between them: make the two equal, "
             "or use per_prompt"
         )
+    if not trainer.experiment_name.strip():
+        yield "trainer.experiment_name is empty: it names the run's folder; give it a name, or leave it out"
     for name in trainer.logger:
         if name not in LOGGERS:
             yield f"trainer.logger={name!r}: choose from {', '.join(LOGGERS)}"

@@ -109,6 +109,8 @@ def test_interpolations_are_resolved():
     [
         ("data.trian_batch_size=3", "Did you mean data.train_batch_size?"),
         ("ppo_epochs=2", "Did you mean actor_rollout_ref.actor.ppo_epochs?"),
+        ("policy_loss.loss_mode=aspo", "Did you mean actor_rollout_ref.actor.policy_loss.loss_mode?"),
+        ("val_kwargs.n=2", "Did you mean actor_rollout_ref.rollout.val_kwargs.n?"),
         ("actor_rollout_ref.rollout.tensor_model_parallel_size=2", "engine=verl"),
         ("data.seed=x", "data.seed='x': expected a whole number"),
         ("data.seed=1.5", "expected a whole number"),
@@ -128,6 +130,9 @@ def test_interpolations_are_resolved():
         ("data.val_batch_size=-1", "must be greater than 0, or left out"),
         ("data.train_batch_size=0", "must be greater than 0"),
         ("actor_rollout_ref.actor.ppo_mini_batch_size=99", "is more than data.train_batch_size=16"),
+        ("data.train_batch_size=8", "set actor_rollout_ref.actor.ppo_mini_batch_size=8"),
+        ("actor_rollout_ref.rollout.n=1", "set actor_rollout_ref.rollout.n=2 or more"),
+        ("trainer.experiment_name=''", "trainer.experiment_name is empty"),
         ("trainer.n_gpus_per_node=8", "engine=verl uses many"),
         ("trainer.logger=[mlflow]", "choose from console, tensorboard, wandb, trackio"),
         ("trainer.resume_mode=resume_path", "go together"),
@@ -148,6 +153,19 @@ def test_interpolations_are_resolved():
 )
 def test_a_bad_override_is_refused_with_the_way_out(override, expected):
     assert expected in refusal(override)
+
+
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo", "reinforce_plus_plus_baseline"])
+def test_an_estimator_that_compares_a_group_needs_two_responses_to_a_prompt(name):
+    estimator = f"algorithm.adv_estimator={name}"
+    assert "all advantages would be 0" in refusal("actor_rollout_ref.rollout.n=1", estimator)
+    compose(["actor_rollout_ref.rollout.n=2", estimator])
+    compose(["actor_rollout_ref.rollout.n=1", estimator, "trainer.val_only=True"])
+
+
+def test_an_estimator_without_groups_takes_one_response_to_a_prompt():
+    compose(["actor_rollout_ref.rollout.n=1", "algorithm.adv_estimator=reinforce_plus_plus"])
+    compose(["engine=verl", "actor_rollout_ref.rollout.n=1", "algorithm.adv_estimator=gae"])
 
 
 def test_all_problems_are_reported_together():
