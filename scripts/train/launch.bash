@@ -7,20 +7,13 @@
 #   TRAIN_FILES  prompts to train on, e.g. a.parquet or [a.parquet,b.parquet]; default: the recipe's
 #   VAL_FILES    held-out prompts; default: the recipe's
 #   EXP_NAME     trainer.experiment_name; default: the recipe's
-#   INFLUENCE_*  knobs of trainer.influence_trace, e.g. INFLUENCE_HESSIAN_MODE=identity
+#   INFLUENCE_*  every knob of trainer.influence_trace, e.g. INFLUENCE_HESSIAN_MODE=identity; archer refuses others
 #   ARCHER       the archer command; default: .venv/bin/archer of this checkout where there is one, else archer
 #
 # What is not set changes nothing. Arguments of the launcher come last and win: overrides, --dry-run,
 # --print-config. VERL_PG_TIMEOUT_SECONDS and WANDB_API_KEY reach the run as they are.
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-
-INFLUENCE_KNOBS=(
-  hessian_mode output_function accepted_rejected_scope contrastive_agg hessian_source module_name_filter
-  max_modules projection_dim_factor max_proj_vector_sum max_hessian_dim max_tokens_per_response
-  grad_offload_to_cpu force_gpu_compute profile_timing max_prompts_per_step exclude_self_response
-  skip_optimizer_step
-)
 
 archer_command() {
   if [[ -n ${ARCHER:-} ]]; then
@@ -56,9 +49,9 @@ settings_of() {
   [[ -z ${TRAIN_FILES:-} ]] || settings+=("data.train_files=$TRAIN_FILES")
   [[ -z ${VAL_FILES:-} ]] || settings+=("data.val_files=$VAL_FILES")
   [[ -z ${EXP_NAME:-} ]] || settings+=("trainer.experiment_name=$EXP_NAME")
-  for knob in "${INFLUENCE_KNOBS[@]}"; do
-    name=INFLUENCE_${knob^^}
-    [[ -z ${!name:-} ]] || settings+=("trainer.influence_trace.$knob=${!name}")
+  for name in "${!INFLUENCE_@}"; do
+    knob=${name#INFLUENCE_}
+    [[ -z ${!name} ]] || settings+=("trainer.influence_trace.${knob,,}=${!name}")
   done
 }
 

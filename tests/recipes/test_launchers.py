@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from archer.config import compose
 from archer.engines.preflight.check import full_check
 from archer.engines.preflight.finding import problems
 from archer.engines.verl.versions import installed
+from archer.errors import ArcherError
+from archer.influence import InfluenceConfig
 
 FOLDER = Path(__file__).parents[2] / "scripts" / "train"
 SCRIPTS = sorted(path.name for path in FOLDER.glob("*.sh"))
@@ -125,16 +128,28 @@ def test_variables_become_overrides(launch):
     assert config.trainer.influence_trace.max_prompts_per_step == 2
 
 
-def test_every_promised_knob_of_influence_has_a_variable():
-    text = (FOLDER / "launch.bash").read_text()
-    knobs = text.split("INFLUENCE_KNOBS=(")[1].split(")")[0].split()
+def test_every_knob_of_influence_has_a_variable_and_so_has_every_promised_name(launch):
     promised = {
         *("hessian_mode", "output_function", "accepted_rejected_scope", "contrastive_agg", "hessian_source"),
         *("module_name_filter", "max_modules", "projection_dim_factor", "max_proj_vector_sum"),
         *("max_hessian_dim", "max_tokens_per_response", "grad_offload_to_cpu", "force_gpu_compute"),
         *("profile_timing", "max_prompts_per_step"),
     }
-    assert set(knobs) >= promised
+    knobs = {field.name for field in fields(InfluenceConfig)}
+    assert knobs >= promised
+    script = "run_archer2.0_qwen2.5_1.5b_math_influence_trace.sh"
+    arguments = launch(script, **{f"INFLUENCE_{knob.upper()}": f"{knob} value" for knob in knobs})
+    assert {f"trainer.influence_trace.{knob}={knob} value" for knob in knobs} <= set(arguments)
+    chosen = {"INFLUENCE_REG_LAMBDA": "0.5", "INFLUENCE_WRITE_EVERY": "3", "INFLUENCE_SOLVER": ""}
+    traced = compose(launch(script, **chosen)[1:]).trainer.influence_trace
+    assert (traced.reg_lambda, traced.write_every) == (0.5, 3)
+
+
+def test_a_misspelt_variable_of_influence_is_refused(launch):
+    script = "run_archer2.0_qwen2.5_1.5b_math_influence_trace.sh"
+    arguments = launch(script, ENGINE="local", INFLUENCE_HESIAN_MODE="identity")
+    with pytest.raises(ArcherError, match="hesian_mode"):
+        compose(arguments[1:])
 
 
 def test_the_ablation_lists_its_cases_in_a_dry_run(launch):
