@@ -95,7 +95,9 @@ def _statistics(rows: Sequence[Row], measure: Measure, unit: str) -> Table:
     for name, counter in (("sources", sources), ("answers", kinds)):
         for number, (key, count) in enumerate(counter.most_common()):
             table.add_row(name if number == 0 else "", f"{count:,}", Text(visible(key)))
-    for label, share in (("median", 0.5), ("95 %", 0.95), ("longest", 1.0)):
+    mean = sum(lengths) / len(lengths)
+    table.add_row(f"prompt {unit}", f"{mean:,.0f}", f"mean, {lengths[0]:,} to {lengths[-1]:,}")
+    for label, share in (("median", 0.5), ("95 %", 0.95)):
         at = lengths[min(len(lengths) - 1, int(share * len(lengths)))]
-        table.add_row(f"prompt {unit}" if label == "median" else "", f"{at:,}", label)
+        table.add_row("", f"{at:,}", label)
     return table

@@ -88,7 +88,7 @@ def prepare_command(
     )
     with _progress(console, str(found)) as shown:
         done = prepare(request, lambda share, counts: shown(share, counts.read, counts.kept))
-    print_report(console, data_set.title, done)
+    print_report(console, data_set.title, label, done)
 
 
 class _Shown:

@@ -6,6 +6,7 @@ from rich.table import Table
 
 from archer.data.prepare.pipeline import Prepared
 
+TRAIN = "train"
 STARTS = {
     "fresh": "",
     "resumed": "an interrupted preparation was there: it went on from where it was",
@@ -14,8 +15,8 @@ STARTS = {
 }
 
 
-def print_report(console: Console, title: str, done: Prepared) -> None:
-    """Print what went in, what came out, and what was left out and why."""
+def print_report(console: Console, title: str, split: str, done: Prepared) -> None:
+    """Print what went in, what came out, and what was left out and why, and how to use it."""
     counts = done.counts
     if STARTS[done.start]:
         console.print(STARTS[done.start], highlight=False, soft_wrap=True)
@@ -32,8 +33,8 @@ def print_report(console: Console, title: str, done: Prepared) -> None:
     for reason, rows in counts.invalid.most_common():
         table.add_row("", f"{rows:,}", escape(reason))
     mean = counts.prompt_chars / counts.kept
-    spread = f"{counts.shortest:,} to {counts.longest:,} characters"
-    table.add_row("prompt length", f"{mean:,.0f}", spread)
+    spread = f"mean, {counts.shortest:,} to {counts.longest:,}"
+    table.add_row("prompt characters", f"{mean:,.0f}", spread)
     for number, (kind, rows) in enumerate(counts.kinds.most_common()):
         table.add_row("answers" if number == 0 else "", f"{rows:,}", kind)
     console.print(table)
@@ -43,5 +44,6 @@ def print_report(console: Console, title: str, done: Prepared) -> None:
             console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"written   {done.output}  sha256 {done.sha256[:16]}…", highlight=False, soft_wrap=True)
     console.print(f"manifest  {done.manifest}", highlight=False, soft_wrap=True)
-    console.print(f"use it    data.train_files={done.output}", highlight=False, soft_wrap=True)
+    key = "data.train_files" if split == TRAIN else "data.val_files"
+    console.print(f"use it    {key}={done.output}", highlight=False, soft_wrap=True)
     console.print(f"look at   archer data show {done.output}", highlight=False, soft_wrap=True)

@@ -64,6 +64,34 @@ def test_the_table_says_what_went_in_and_out(write, tmp_path, output):
     assert "nothing was done" in output()
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "key"),
+    [
+        ("gsm8k", (), "train_files"),
+        ("gsm8k", ("--split", "test"), "val_files"),
+        ("gsm8k", ("--split", "val"), "val_files"),
+        ("aime24", (), "val_files"),
+        ("aime24", ("--split", "train"), "train_files"),
+    ],
+)
+def test_only_the_train_split_is_recommended_for_training(write, tmp_path, capsys, name, options, key):
+    source = write(
+        "a.jsonl", {"question": "Q", "problem": "Q", "answer": "#### 1" if name == "gsm8k" else "1"}
+    )
+    command("prepare", name, str(source), *options, "--out", str(tmp_path / "o.jsonl"))
+    assert f"use it    data.{key}={tmp_path / 'o.jsonl'}" in capsys.readouterr().out
+
+
+def test_prepare_and_show_give_the_same_named_lengths(write, tmp_path, output):
+    questions = ({"question": "Q" * n, "answer": "#### 1"} for n in (1, 2, 6))
+    file = str(tmp_path / "o.jsonl")
+    command("prepare", "gsm8k", str(write("a.jsonl", *questions)), "--instruction", "none", "--out", file)
+    prepared = output()
+    command("show", file)
+    assert "prompt characters 3 mean, 1 to 6" in prepared
+    assert "prompt characters 3 mean, 1 to 6 2 median" in output()
+
+
 def test_the_data_sets_are_listed(output):
     command("prepare", "list")
     printed = output()
@@ -96,7 +124,15 @@ def test_show_prints_samples_with_nothing_obeyed_and_statistics(shown_file, outp
     printed = output()
     assert "row 0 math" in printed and "row 2 amc23" in printed and "row 1" not in printed
     assert "[red]0␛[31m" in printed and "\x1b[31m" not in printed
-    for part in ("rows 4", "2 math", "2 amc23", "2 integer", "1 expression", "1 fraction", "11 longest"):
+    for part in (
+        "rows 4",
+        "2 math",
+        "2 amc23",
+        "2 integer",
+        "1 expression",
+        "1 fraction",
+        "11 mean, 11 to 11",
+    ):
         assert part in printed
 
 
@@ -110,7 +146,7 @@ def test_show_one_row_or_one_source(shown_file, output):
 
 def test_show_counts_tokens_with_a_tokenizer(output):
     command("show", "builtin:arithmetic/val?size=3", "--n", "0", "--model-path", "builtin:tiny_reasoner")
-    assert "prompt tokens 11 median" in output()
+    assert "prompt tokens 11 mean, 11 to 11 11 median" in output()
 
 
 def test_show_says_what_is_wrong(shown_file, write):
