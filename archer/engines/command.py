@@ -16,6 +16,7 @@ from archer.config.compose import compose, recipes, to_yaml
 from archer.config.parse import leaves
 from archer.config.root import TrainConfig
 from archer.errors import ArcherError
+from archer.tracking.console import accuracy_text
 
 if TYPE_CHECKING:
     from archer.engines.local.run import Run
@@ -126,16 +127,15 @@ def run_engine(config: TrainConfig, console: Console, overrides: list[str]) -> N
             "before is untouched; make room and run the same command again to go on."
         ) from error
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    if outcome.progress.accuracy_before is not None:
-        table.add_row("accuracy before", f"{outcome.progress.accuracy_before:.1%}")
-    if outcome.progress.accuracy_after is not None:
-        at = outcome.progress.measured_at
-        when = "" if at == outcome.steps else f" at step {at}"
-        table.add_row(
-            f"accuracy after{when}", f"[bold green]{outcome.progress.accuracy_after:.1%}[/bold green]"
-        )
+    progress = outcome.progress
+    if progress.accuracy_before is not None:
+        table.add_row("accuracy before", accuracy_text(progress.accuracy_before, progress.sampled_before))
+    if progress.accuracy_after is not None:
+        when = "" if progress.measured_at == outcome.steps else f" at step {progress.measured_at}"
+        after = accuracy_text(progress.accuracy_after, progress.sampled_after)
+        table.add_row(f"accuracy after{when}", f"[bold green]{after}[/bold green]")
     table.add_row("steps", f"{outcome.steps} of {outcome.total_steps}")
-    table.add_row("training time", f"{outcome.progress.seconds:.0f} s")
+    table.add_row("training time", f"{progress.seconds:.0f} s")
     table.add_row("run folder", str(run.folder.path))
     for name, folder in trace_folders(config).items():
         table.add_row(name, str(folder))

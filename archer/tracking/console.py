@@ -10,6 +10,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from archer.config.model import ValKwargs
+
 BARS = "▁▂▃▄▅▆▇█"
 SHOWN = (
     ("reward", "critic/rewards/mean", "{:.3f}"),
@@ -83,6 +85,26 @@ class ConsoleProgress:
     def _eta(self, step: int) -> float:
         done = max(1, step - self._first)
         return (time.monotonic() - self._started) / done * (self.total - step)
+
+
+def sampled_how(options: ValKwargs) -> str:
+    """Say how an accuracy was sampled, without which it means little: `4 samples a prompt, temperature 1`."""
+    if not options.do_sample:
+        return "greedy"
+    said = [
+        f"{options.n} sample{'' if options.n == 1 else 's'} a prompt",
+        f"temperature {options.temperature:g}",
+    ]
+    if options.top_p < 1:
+        said.append(f"top_p {options.top_p:g}")
+    if options.top_k != -1:
+        said.append(f"top_k {options.top_k}")
+    return ", ".join(said)
+
+
+def accuracy_text(accuracy: float, how: str) -> str:
+    """`35.5% (greedy)`; figures of a checkpoint that did not say how they were sampled stand alone."""
+    return f"{accuracy:.1%} ({how})" if how else f"{accuracy:.1%}"
 
 
 def sparkline(values: Sequence[float], width: int) -> str:

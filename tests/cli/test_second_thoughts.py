@@ -101,3 +101,12 @@ def test_what_a_reward_function_returns_besides_the_score_is_logged(runs, tmp_pa
         "data.val_files=[]",
     )
     assert runs.metrics("run")[-1]["reward/digits"] > 20
+
+
+def test_each_accuracy_keeps_how_it_was_sampled_when_a_resumed_run_samples_otherwise(runs):
+    sampled = "actor_rollout_ref.rollout.val_kwargs.do_sample=True"
+    runs.here("run", "trainer.total_training_steps=1", sampled)
+    greedy = "actor_rollout_ref.rollout.val_kwargs.do_sample=False"
+    progress = runs.here("run", "trainer.total_training_steps=2", greedy).progress
+    assert progress.sampled_before == "2 samples a prompt, temperature 1"
+    assert progress.sampled_after == "greedy"

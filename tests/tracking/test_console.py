@@ -4,7 +4,8 @@ import io
 
 from rich.console import Console
 
-from archer.tracking.console import ConsoleProgress, duration, sparkline
+from archer.config.model import ValKwargs
+from archer.tracking.console import ConsoleProgress, accuracy_text, duration, sampled_how, sparkline
 
 METRICS = {
     "critic/rewards/mean": 0.5,
@@ -54,3 +55,12 @@ def test_sparkline_spans_lowest_to_highest_and_fits_the_width():
 
 def test_durations_read_well():
     assert [duration(s) for s in (8.4, 65, 7380)] == ["8s", "1m05s", "2h03m"]
+
+
+def test_an_accuracy_says_how_it_was_sampled():
+    assert accuracy_text(0.355, sampled_how(ValKwargs(n=4, do_sample=True))) == (
+        "35.5% (4 samples a prompt, temperature 1)"
+    )
+    assert accuracy_text(1.0, sampled_how(ValKwargs(n=4))) == "100.0% (greedy)"
+    picky = ValKwargs(do_sample=True, temperature=0.6, top_p=0.95, top_k=20)
+    assert sampled_how(picky) == "1 sample a prompt, temperature 0.6, top_p 0.95, top_k 20"

@@ -15,7 +15,7 @@ from archer.engines.local.run_folder import RunFolder
 from archer.engines.local.tracing import Traces
 from archer.engines.local.trainer import Trainer
 from archer.tracking import JsonlTracker, RunInfo, Tracker, make_trackers
-from archer.tracking.console import ConsoleProgress
+from archer.tracking.console import ConsoleProgress, accuracy_text, sampled_how
 
 
 @dataclass
@@ -26,6 +26,15 @@ class Progress:
     accuracy_after: float | None = None
     measured_at: int | None = None  # step that accuracy_after belongs to
     seconds: float = 0.0
+    sampled_before: str = ""  # how accuracy_before was sampled: a resumed run may sample otherwise
+    sampled_after: str = ""
+
+    def measured(self, step: int, accuracy: float, how: str) -> None:
+        """Take down the accuracy of the weights after `step`."""
+        if step == 0:
+            self.accuracy_before, self.sampled_before = accuracy, how
+        else:
+            self.accuracy_after, self.sampled_after, self.measured_at = accuracy, how, step
 
 
 @dataclass(frozen=True)
@@ -113,7 +122,10 @@ class Run:
         if not metrics:
             return
         accuracy = self.progress.accuracy_after if trainer.step else self.progress.accuracy_before
-        self.console.print(f"accuracy on held-out prompts: {accuracy:.1%}", highlight=False)
+        assert accuracy is not None, "it has just been measured"
+        how = sampled_how(self.config.actor_rollout_ref.rollout.val_kwargs)
+        shown = accuracy_text(accuracy, how)
+        self.console.print(f"accuracy on held-out prompts: {shown}", highlight=False, soft_wrap=True)
         if trainer.step == 0:
             for tracker in trackers:
                 tracker.log(trainer.step, metrics)
@@ -123,10 +135,8 @@ class Run:
         result = parts.validator.validate(stop) if parts.validator is not None else None
         if result is None:
             return {}
-        if step == 0:
-            self.progress.accuracy_before = result.accuracy
-        else:
-            self.progress.accuracy_after, self.progress.measured_at = result.accuracy, step
+        how = sampled_how(self.config.actor_rollout_ref.rollout.val_kwargs)
+        self.progress.measured(step, result.accuracy, how)
         return result.metrics
 
     def _save(self, parts: Parts, trainer: Trainer) -> None:

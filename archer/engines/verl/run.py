@@ -23,7 +23,7 @@ from archer.engines.verl.settings import rollout_name, verl_settings
 from archer.engines.verl.translate import on_cpu, ranks
 from archer.engines.verl.versions import check_versions
 from archer.tracking import JsonlTracker, RunInfo, Tracker, make_trackers
-from archer.tracking.console import ConsoleProgress
+from archer.tracking.console import ConsoleProgress, accuracy_text, sampled_how
 
 if TYPE_CHECKING:
     from archer.engines.verl.trainer import ArcherTrainer
@@ -147,7 +147,10 @@ class VerlRun:
         if not metrics:
             return
         accuracy = self.progress.accuracy_after if trainer.global_steps else self.progress.accuracy_before
-        self.console.print(f"accuracy on held-out prompts: {accuracy:.1%}", highlight=False)
+        assert accuracy is not None, "it has just been measured"
+        how = sampled_how(self.config.actor_rollout_ref.rollout.val_kwargs)
+        shown = accuracy_text(accuracy, how)
+        self.console.print(f"accuracy on held-out prompts: {shown}", highlight=False, soft_wrap=True)
         if trainer.global_steps == 0:
             for tracker in trackers:
                 tracker.log(0, metrics)
@@ -156,11 +159,8 @@ class VerlRun:
         if not self.config.data.val_files:
             return {}
         metrics = trainer._validate()
-        accuracy, step = trainer.accuracy_summary.overall.avg, trainer.global_steps
-        if step == 0:
-            self.progress.accuracy_before = accuracy
-        else:
-            self.progress.accuracy_after, self.progress.measured_at = accuracy, step
+        how = sampled_how(self.config.actor_rollout_ref.rollout.val_kwargs)
+        self.progress.measured(trainer.global_steps, trainer.accuracy_summary.overall.avg, how)
         return metrics
 
     def _save(self, trainer: "ArcherTrainer") -> None:
