@@ -1,6 +1,7 @@
 """The `archer` command."""
 
 import sys
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -16,7 +17,6 @@ from archer.viewer.commands import export, view
 
 app = typer.Typer(
     name="archer",
-    help="RL post-training for language models that leaves a token-level trace of every step.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -37,6 +37,21 @@ def version() -> None:
     from archer import __version__
 
     typer.echo(__version__)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """RL post-training for language models that leaves a token-level trace of every step."""
 
 
 def main() -> None:

@@ -75,5 +75,7 @@ def _user_errors() -> Iterator[None]:
     try:
         yield
     except ArcherError as error:
-        Console(stderr=True).print(Text(visible(str(error)), style="red"))
+        # Unlike other errors these may quote what stands in a stranger's file.
+        message = Text.assemble(("error:", "bold red"), " ", visible(str(error)))
+        Console(stderr=True).print(message, highlight=False)
         raise typer.Exit(2) from error

@@ -12,6 +12,8 @@ from archer.viewer.extra_arrays import extra_token_arrays
 from archer.viewer.metrics import TokenMetric, sorted_metrics, viewer_name
 from archer.viewer.runs import Run, step_path
 
+MAX_LISTED = 16  # groups that a message names
+
 
 class UnreadableStepError(ArcherError):
     """None of a step's files can be read; the message gives every reason."""
@@ -48,7 +50,7 @@ class StepData:
         """The responses of a group."""
         rows = np.flatnonzero(self.groups == group)
         if not rows.size:
-            raise ArcherError(f"step {self.step} has no group {group}; open #{self.step} for the list.")
+            raise ArcherError(f"step {self.step} has no group {group}; it holds {_listed(self.groups)}.")
         return rows
 
 
@@ -133,6 +135,16 @@ def _joined(
     width = min(shape[1], values.shape[1])
     joined[rows, :width] = values[sources, :width]
     return joined
+
+
+def _listed(groups: NDArray[np.int64]) -> str:
+    """`group 3`, `groups 0, 1, 5`; of many only the first and the number."""
+    names = np.unique(groups).tolist()
+    if not names:
+        return "none"
+    shown = ", ".join(map(str, names[:MAX_LISTED]))
+    more = f" and {len(names) - MAX_LISTED:,} more, up to {names[-1]}" if len(names) > MAX_LISTED else ""
+    return f"{'group' if len(names) == 1 else 'groups'} {shown}{more}"
 
 
 def _groups(arrays: TraceStep) -> NDArray[np.int64]:

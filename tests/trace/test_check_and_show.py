@@ -202,6 +202,12 @@ def test_check_exits_zero_when_whole_one_when_damaged_two_when_there_is_nothing(
     assert runner.invoke(app, ["check"]).exit_code == 2
 
 
+def test_errors_begin_like_those_of_other_commands_and_quote_nothing_raw(run_folder):
+    refused = CliRunner().invoke(app, ["check", f"{run_folder}/\x1b[31m"])
+    assert refused.stderr.startswith("error: ")
+    assert "\x1b" not in refused.stderr
+
+
 def test_show_prefers_influence_and_obeys_the_metric(run_folder):
     runner = CliRunner()
     preferred = runner.invoke(app, ["show", str(run_folder), "--step", "1"])

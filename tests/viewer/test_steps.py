@@ -1,6 +1,7 @@
 """A step as the viewer sees it: traces joined, further metrics found, damage contained, memory bounded."""
 
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -142,8 +143,10 @@ def test_what_is_not_there_is_named(run_folder: Path) -> None:
     data = load_step(library.runs[0], 1)
     with pytest.raises(ArcherError, match="no metric 'nonsense'; it holds entropy, influence"):
         data.metric("nonsense")
-    with pytest.raises(ArcherError, match="no group 7"):
+    with pytest.raises(ArcherError, match=r"no group 7; it holds groups 0, 1\.$"):
         data.rows_of_group(7)
+    with pytest.raises(ArcherError, match=r"groups 0, .*, 15 and 24 more, up to 39\.$"):
+        replace(data, groups=np.arange(40)).rows_of_group(77)
     with pytest.raises(ArcherError, match="no run 3"):
         library.run(3)
     with pytest.raises(ArcherError, match="--demo"):
