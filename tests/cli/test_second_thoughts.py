@@ -76,7 +76,11 @@ def test_a_generation_configuration_that_cannot_be_saved_costs_no_run(runs, tmp_
 
 
 def test_failures_are_counted_also_when_dynamic_sampling_keeps_nothing(runs, tmp_path):
-    (tmp_path / "reward.py").write_text("def compute_score(**row):\n    raise ValueError('broken')\n")
+    (tmp_path / "reward.py").write_text(
+        "def compute_score(**row):\n"
+        "    if int(row['ground_truth']) % 2:\n        raise ValueError('broken')\n"
+        "    return 0.0\n"
+    )
     runs.here(
         "run",
         "algorithm.filter_groups.enable=True",
@@ -86,7 +90,7 @@ def test_failures_are_counted_also_when_dynamic_sampling_keeps_nothing(runs, tmp
         "data.val_files=[]",
     )
     line = runs.metrics("run")[-1]
-    assert line["reward/crashes"] == 32
+    assert line["reward/crashes"] in range(4, 32, 4)  # of 8 groups of 4, those of an odd sum
     assert line["groups/all_wrong"] == 8
 
 
@@ -110,3 +114,15 @@ def test_each_accuracy_keeps_how_it_was_sampled_when_a_resumed_run_samples_other
     progress = runs.here("run", "trainer.total_training_steps=2", greedy).progress
     assert progress.sampled_before == "2 samples a prompt, temperature 1"
     assert progress.sampled_after == "greedy"
+
+
+def test_a_reward_function_that_always_raises_stops_the_run_at_its_first_step(runs, tmp_path):
+    (tmp_path / "reward.py").write_text("def compute_score(**row):\n    raise ValueError('broken')\n")
+    own = f"reward.custom_reward_function.path={tmp_path}/reward.py"
+    with pytest.raises(
+        ArcherError, match=r"None of the 16 responses .* ValueError: broken.* correct the rew"
+    ):
+        runs.here("run", own, "data.val_files=[]")
+    assert not (runs.folder / "run/result.json").exists()
+    (tmp_path / "reward.py").write_text("def compute_score(**row):\n    return 1.0\n")
+    assert runs.here("run", own, "data.val_files=[]").steps == 3

@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from archer.config.reward import OverlongBufferConfig
+from archer.config.reward import OverlongBufferConfig, RewardSection
 from archer.engines.local.batch import Responses
 from archer.engines.local.experience import Judged
+from archer.errors import ArcherError
 from archer.rewards.overlong import overlong_penalty
 from archer.rewards.scorer import RewardScorer
 from archer.rewards.types import RewardRequest, RewardResult
@@ -51,3 +52,19 @@ class Judge:
         return overlong_penalty(
             length, self.max_response_length, self.overlong.len, self.overlong.penalty_factor
         )
+
+
+def refuse_unjudged(failures: Sequence[str | None], reward: RewardSection) -> None:
+    """Stop a run none of whose first responses could be judged: it would train on nothing, to its end.
+
+    failures: of every response of the first step, None where it was judged.
+    """
+    if not failures or not all(failures):
+        return
+    own = reward.custom_reward_function.path
+    whose = f"the reward function in {own}" if own else "the reward"
+    todo = f"raise reward.timeout_s={reward.timeout_s:g}" if failures[0] == "timeout" else f"correct {whose}"
+    raise ArcherError(
+        f"None of the {len(failures)} responses of the first step could be judged, so there is nothing to "
+        f"learn from. The first failure: {failures[0]}. Please {todo}, and run the same command again."
+    )

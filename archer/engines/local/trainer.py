@@ -17,6 +17,7 @@ from archer.engines.local.batch import Responses, micro_batch, split_by_tokens
 from archer.engines.local.collect import Collected
 from archer.engines.local.division import total_lengths
 from archer.engines.local.experience import Experience
+from archer.engines.local.judge import refuse_unjudged
 from archer.engines.local.metrics import data_metrics, rollout_difference
 from archer.engines.local.parts import Parts
 from archer.engines.local.policy import Policy, TokenStats
@@ -82,6 +83,8 @@ class Trainer:
         with timings("step"):
             with timings("gen"):
                 collected = self.parts.collector.collect(self.step)
+            if self.step == 1:
+                refuse_unjudged([result.failure for result in collected.results], self.config.reward)
             metrics = (
                 self._learn(collected, timings) if len(collected.judged.responses) else _nothing(collected)
             )

@@ -47,6 +47,11 @@ class Verdict:
             {name.removeprefix("extra_"): v for name, v in info.items() if name.startswith("extra_")},
         )
 
+    @property
+    def failure(self) -> str | None:
+        """Why there is no judgement; None where there is one."""
+        return "timeout" if self.timeout else "crash" if self.crash else None
+
 
 @dataclass(frozen=True)
 class Sampled:

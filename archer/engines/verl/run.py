@@ -14,6 +14,7 @@ from rich.console import Console
 from archer.config.root import TrainConfig
 from archer.engines.local.checkpoint import Checkpoint
 from archer.engines.local.interrupt import StopRequest
+from archer.engines.local.judge import refuse_unjudged
 from archer.engines.local.run import Outcome, Progress
 from archer.engines.verl.checkpoints import VerlRunFolder, VerlState, check_ranks, read_state
 from archer.engines.verl.cluster import cluster, set_environment
@@ -126,6 +127,9 @@ class VerlRun:
         trainer.global_steps += 1
         step, last = trainer.global_steps, trainer.global_steps == trainer.total_training_steps
         batch, metrics = trainer.train_step()
+        if step == 1:
+            verdicts = trainer.replay_buffer.sampled.verdicts
+            refuse_unjudged([verdict.failure for verdict in verdicts], self.config.reward)
         saves = _due(options.save_freq, step, last) or stop()
         if saves:
             self._save(trainer)
