@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from archer.config.model import ActorConfig, OptimConfig
+from archer.config.model import ActorConfig, OptimConfig, PolicyLossConfig
 from archer.data.builtin import tiny_reasoner_path
 from archer.data.prompts import Prompt
 from archer.engines.local.batch import Responses
@@ -44,6 +44,7 @@ class Case:
     """How the batch is updated and traced."""
 
     influence: InfluenceConfig = TRAINING_LOSS
+    loss_mode: str = "vanilla"
     mini_batches: int = 1
     off_policy: bool = False  # old log-probs of another policy: ratios are clipped
     packed: bool = True
@@ -69,6 +70,8 @@ CASES = {
     "another objective, rescaled": Case(influence=LOG_PROB),
     "another objective, second backward": Case(influence=LOG_PROB, off_policy=True, mini_batches=2),
 }
+LOSSES = {mode: Case(loss_mode=mode, off_policy=True) for mode in ("aspo", "dual_token", "gspo", "cispo")}
+CASES |= LOSSES
 BF16 = "bf16"
 CANARY = {
     "canary packed": Case(influence=HEAD, factors=True),
@@ -131,6 +134,7 @@ def actor(case: Case) -> ActorConfig:
     """The update's settings."""
     return replace(
         ActorConfig(),
+        policy_loss=PolicyLossConfig(loss_mode=case.loss_mode),
         ppo_mini_batch_size=GROUPS // case.mini_batches,
         ppo_max_token_len_per_gpu=90,
         optim=OptimConfig(lr=LR, weight_decay=0.01),

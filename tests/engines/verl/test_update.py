@@ -25,6 +25,7 @@ from fixed_batch import (  # noqa: E402
     CANARY,
     CASES,
     LONGEST,
+    LOSSES,
     LR,
     MODEL,
     Case,
@@ -124,7 +125,9 @@ def test_influence_is_the_local_engines(outputs, given, ranks, case):
     assert relative_error(gathered(outputs[ranks], case), expected) < tolerance
 
 
-@pytest.mark.parametrize("case", ["packed", "two mini-batches", "another objective, second backward"])
+@pytest.mark.parametrize(
+    "case", ["packed", "two mini-batches", "another objective, second backward", *LOSSES]
+)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_update_is_the_local_engines(outputs, given, ranks, case):
     result, _ = local_update(CASES[case], given)
