@@ -3,7 +3,7 @@
     python examples/influence_in_your_loop.py
 
 A tiny random model answers two prompts, four samples each; the "reward" is whether the answer holds the token
-7. One policy- gradient step is made, and the tokens that pulled the update most towards the accepted answers
+7. One policy-gradient step is made, and the tokens that pulled the update most towards the accepted answers
 are printed.
 """
 

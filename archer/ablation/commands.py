@@ -139,7 +139,7 @@ def _list(
         console.print(f"  {override}", highlight=False, markup=False, soft_wrap=True)
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("case", "state", "its own overrides"):
-        table.add_column(column, no_wrap=column == "case")
+        table.add_column(column, no_wrap=column == "case", overflow="fold")
     for case in cases:
         table.add_row(case.name, folder.case(case.name).read().status, escape(" ".join(map(short, case.own))))
     console.print(table)

@@ -163,6 +163,7 @@ def _watch(
         console.print(f"\n[bold]step {step}[/bold]", highlight=False)
         console.print(summary_table(done.summary))
         count, last = count + 1, done.folder.parent
-    console.print(f"\n{count} checkpoints evaluated; the run has ended or the last step was reached.")
+    evaluated = f"{count} checkpoint{'' if count == 1 else 's'} evaluated"
+    console.print(f"\n{evaluated}; the run has ended or the last step was reached.")
     if last is not None:
         console.print(f"history   {last / HISTORY}", highlight=False, soft_wrap=True)

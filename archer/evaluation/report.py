@@ -25,7 +25,8 @@ def describe_sampling(config: TrainConfig) -> str:
         how = f"temperature {options.temperature:g}, top-p {options.top_p:g}"
         how += f", top-k {options.top_k}" if options.top_k > 0 else ""
         how += f", seed {rollout.seed}"
-    return f"{options.n} response(s) a prompt, {how}, at most {config.data.max_response_length:,} tokens"
+    responses = f"{options.n} response{'' if options.n == 1 else 's'} a prompt"
+    return f"{responses}, {how}, at most {config.data.max_response_length:,} tokens"
 
 
 class EvalProgress:

@@ -130,6 +130,14 @@ def test_listing_shows_states_and_runs_nothing(grid: Path) -> None:
     assert "baseline" not in listed.output and not Path(out).exists()
 
 
+def test_listing_folds_long_values_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    arguments = ["ablate", "run", "influence_0220", "--list", "--only", "nohessian-*"]
+    listed = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "out")])
+    assert listed.exit_code == 0 and "…" not in listed.output
+    assert "score_normalization=token_norm" in "".join(listed.output.split())
+
+
 def test_a_failure_is_reported_with_its_log_and_its_text_is_never_markup(grids) -> None:
     grids.script.write_text("raise ValueError('<script>alert(1)</script> | & all')")
     grids.run("{baseline: [], cases: {one: []}}")

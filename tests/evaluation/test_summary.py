@@ -2,6 +2,8 @@
 
 import pytest
 
+from archer.config import compose
+from archer.evaluation.report import describe_sampling
 from archer.evaluation.samples import Sample
 from archer.evaluation.summary import summarise
 
@@ -85,3 +87,11 @@ def test_a_sample_survives_its_line(make_sample):
     line = sample.to_line()
     assert line.endswith("\n") and line.count("\n") == 1
     assert Sample.from_line(line) == sample
+
+
+def test_the_sampling_is_told_with_one_response_or_several():
+    def told(number: int) -> str:
+        return describe_sampling(compose([f"actor_rollout_ref.rollout.val_kwargs.n={number}"]))
+
+    assert told(1).startswith("1 response a prompt, ")
+    assert told(4).startswith("4 responses a prompt, ")

@@ -1,6 +1,7 @@
 """`archer train --dry-run`: what can be checked is checked, nothing is written; refusals come early."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -61,6 +62,14 @@ def test_it_tells_what_was_looked_at(elsewhere):
     assert "0.8 M parameters" in found["weights"].text
 
 
+def test_one_thing_is_told_as_one(elsewhere):
+    assert check("trainer.save_freq=-1")["disk"].text.startswith("1 checkpoint of ")
+    assert check("trainer.save_freq=10")["disk"].text.startswith("3 checkpoints of ")
+    for number, told in ((1, "1 process on"), (2, "2 processes on")):
+        config = compose(["engine=verl", "engine.device=cpu", f"trainer.n_gpus_per_node={number}"])
+        assert machine.check_device(config).text.startswith(told)
+
+
 def test_a_bad_configuration_is_a_problem_of_the_table():
     result = CliRunner().invoke(app, ["train", "--dry-run", "data.trian_batch_size=3"])
     assert result.exit_code == 2
@@ -83,6 +92,19 @@ def test_a_row_without_a_ground_truth_is_named_though_the_model_is_missing(elsew
     data = prompts(elsewhere, row(), row(reward_model={}))
     found = check("recipe=arithmetic", "actor_rollout_ref.model.path=./nowhere", data)
     assert "prompts.jsonl, line 2" in found["data.train_files"].text
+
+
+def test_a_line_that_is_no_json_is_one_problem(elsewhere):
+    data = prompts(elsewhere, *[row()] * 16)
+    with (elsewhere / "prompts.jsonl").open("a") as file:
+        file.write("\n{broken")
+    assert "line 17" in only_problem(data).text
+
+
+def test_rows_that_the_run_will_not_use_are_told_apart(elsewhere):
+    found = check("data.val_max_samples=6")
+    assert "the run uses 6 of them (data.val_max_samples)" in found["data.val_files"].text
+    assert "of them" not in found["data.train_files"].text
 
 
 def test_a_data_source_that_no_reward_knows(elsewhere):
@@ -120,6 +142,46 @@ def test_a_run_folder_of_another_configuration_and_one_to_go_on_with(elsewhere):
 def test_a_tracker_that_is_not_installed(elsewhere, monkeypatch):
     monkeypatch.setattr(machine, "find_spec", lambda name: None)
     assert only_problem("trainer.logger=[console,wandb]").remedy == "pip install wandb"
+
+
+WANDB = "trainer.logger=[console,wandb]"
+
+
+@pytest.fixture
+def no_wandb_key(elsewhere, monkeypatch):
+    """Somebody who has never used W&B."""
+    pytest.importorskip("wandb")
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(elsewhere / "config"))
+    monkeypatch.setenv("NETRC", str(elsewhere / "netrc"))
+    return elsewhere
+
+
+def test_wandb_without_a_key_is_a_problem(no_wandb_key):
+    found = only_problem(WANDB)
+    assert found.subject == "trainer.logger" and "WANDB_MODE=offline" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("WANDB_API_KEY", "x" * 40), ("WANDB_MODE", "offline"), ("WANDB_MODE", "disabled")]
+)
+def test_wandb_with_a_key_or_offline_could_start(no_wandb_key, monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    assert not problems(machine.check_trackers(compose([WANDB])))
+
+
+def test_wandb_with_a_key_in_netrc_could_start_on_that_server_only(no_wandb_key, monkeypatch):
+    (no_wandb_key / "netrc").write_text("machine api.wandb.ai login user password secret\n")
+    assert not problems(machine.check_trackers(compose([WANDB])))
+    monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.example.org")
+    assert problems(machine.check_trackers(compose([WANDB])))
+
+
+def test_wandb_switched_offline_for_the_folder_could_start(no_wandb_key):
+    (no_wandb_key / "wandb").mkdir()
+    (no_wandb_key / "wandb" / "settings").write_text("[default]\nmode = offline\n")
+    assert not problems(machine.check_trackers(compose([WANDB])))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")

@@ -54,8 +54,8 @@ def check_disk(config: TrainConfig, shape: ModelShape, steps: int) -> Finding:
     count, one = kept_checkpoints(config, steps), checkpoint_bytes(shape, config.engine.name)
     traces = trace_bytes(config, steps)
     text = (
-        f"{count} checkpoints of {gib(one)} GiB, traces of at most {gib(traces)} GiB in {steps:,} steps; "
-        f"{gib(free)} GiB free"
+        f"{count} checkpoint{'' if count == 1 else 's'} of {gib(one)} GiB, "
+        f"traces of at most {gib(traces)} GiB in {steps:,} steps; {gib(free)} GiB free"
     )
     if count * one > free:
         remedy = (

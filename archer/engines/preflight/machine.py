@@ -14,6 +14,7 @@ from archer.engines.local.device import set_up
 from archer.engines.preflight.demand import Demand, gib, local_demand, verl_demand
 from archer.engines.preflight.finding import Finding, note, ok, problem
 from archer.engines.preflight.model import ModelFacts
+from archer.engines.preflight.wandb_key import wandb_can_start
 from archer.engines.verl.settings import rollout_name
 from archer.engines.verl.translate import on_cpu, ranks
 from archer.engines.verl.versions import ALWAYS, check_versions, installed
@@ -46,14 +47,18 @@ def check_installed(config: TrainConfig) -> Finding:
 
 
 def check_trackers(config: TrainConfig) -> list[Finding]:
-    """Look for the packages that `trainer.logger` names."""
-    return [
-        problem(
-            "trainer.logger", f"trainer.logger names {name}, but it is not installed.", f"pip install {name}"
-        )
-        for name in config.trainer.logger
-        if name != "console" and find_spec(name) is None
-    ]
+    """Look for the packages that `trainer.logger` names, and for a key where one is needed."""
+    subject, found = "trainer.logger", []
+    for name in config.trainer.logger:
+        if name != "console" and find_spec(name) is None:
+            text = f"trainer.logger names {name}, but it is not installed."
+            found.append(problem(subject, text, f"pip install {name}"))
+        elif name == "wandb" and not wandb_can_start():
+            text = "trainer.logger names wandb, but there is no key of W&B here."
+            found.append(
+                problem(subject, text, "Run `wandb login`, set WANDB_API_KEY, or WANDB_MODE=offline.")
+            )
+    return found
 
 
 def check_device(config: TrainConfig) -> Finding:
@@ -66,7 +71,9 @@ def check_device(config: TrainConfig) -> Finding:
         name = torch.cuda.get_device_name() if compute.device.type == "cuda" else "CPU"
         return ok("device", f"{name}, {str(compute.dtype).removeprefix('torch.')}")
     if on_cpu(config):
-        return ok("device", f"{ranks(config)} processes on the CPU, a trial of engine=verl")
+        count = ranks(config)
+        processes = f"{count} process{'' if count == 1 else 'es'}"
+        return ok("device", f"{processes} on the CPU, a trial of engine=verl")
     cluster = ray_cluster(config)
     if cluster is not None:
         return note(
