@@ -59,7 +59,8 @@ def full_check(config: TrainConfig) -> list[Finding]:
     steps = config.trainer.total_training_steps
     if facts is not None:
         more, counted = _with_model(config, facts)
-        found += more
+        said = {finding.text for finding in problems(found)}
+        found += [finding for finding in more if finding.text not in said]  # a bad row is met twice
         steps = counted or steps
     found.append(_folder(config, steps))
     if facts is not None:

@@ -24,6 +24,11 @@ def prompt_files(config: TrainConfig) -> dict[str, tuple[str, ...]]:
     return {key: files for key, files in named.items() if files}
 
 
+def max_samples(config: TrainConfig) -> dict[str, int]:
+    """How many rows of each key the run uses at most; -1: all."""
+    return {"data.train_files": config.data.train_max_samples, "data.val_files": config.data.val_max_samples}
+
+
 def missing_files(config: TrainConfig) -> list[Finding]:
     """Name every file that is not there, and how to make it."""
     return [
@@ -62,12 +67,22 @@ def check_rows(config: TrainConfig) -> list[Finding]:
             try:
                 rows = [row for file in files if _is_there(file) for row in read_rows(file)]
                 if rows:
+                    sources = _judged(config, scorer, rows)
                     found.append(
-                        ok(key, f"{len(rows):,} rows in verl's schema: {_judged(config, scorer, rows)}")
+                        ok(
+                            key,
+                            f"{len(rows):,} rows in verl's schema: {sources}{_used(config, key, len(rows))}",
+                        )
                     )
             except ArcherError as error:
                 found.append(problem(key, str(error)))
     return found
+
+
+def _used(config: TrainConfig, key: str, rows: int) -> str:
+    most = max_samples(config)[key]
+    name = key.removesuffix("_files")
+    return f"; the run uses {most:,} of them ({name}_max_samples)" if 0 < most < rows else ""
 
 
 def _is_there(file: str) -> bool:
@@ -98,10 +113,7 @@ def check_lengths(config: TrainConfig, tokenizer: Any) -> tuple[list[Finding], i
     """Render and count every prompt; return findings and the steps of the run where they can be known."""
     found: list[Finding] = []
     steps: int | None = None
-    limits = {
-        "data.train_files": config.data.train_max_samples,
-        "data.val_files": config.data.val_max_samples,
-    }
+    limits = max_samples(config)
     for key, files in prompt_files(config).items():
         with as_problem(f"prompts of {key}", found):
             prompts = load_dataset(config, tokenizer, files, limits[key])
