@@ -19,7 +19,7 @@ from archer.errors import ArcherError
 from archer.tracking.console import accuracy_text
 
 if TYPE_CHECKING:
-    from archer.engines.local.run import Run
+    from archer.engines.local.run import Outcome, Run
     from archer.engines.verl.run import VerlRun
 
 COMMON_KEYS = (
@@ -126,24 +126,15 @@ def run_engine(config: TrainConfig, console: Console, overrides: list[str]) -> N
             f"The disk is full: {error.filename or config.run_dir} could not be written. What was saved "
             "before is untouched; make room and run the same command again to go on."
         ) from error
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    progress = outcome.progress
-    if progress.accuracy_before is not None:
-        table.add_row("accuracy before", accuracy_text(progress.accuracy_before, progress.sampled_before))
-    if progress.accuracy_after is not None:
-        when = "" if progress.measured_at == outcome.steps else f" at step {progress.measured_at}"
-        after = accuracy_text(progress.accuracy_after, progress.sampled_after)
-        table.add_row(f"accuracy after{when}", f"[bold green]{after}[/bold green]")
-    table.add_row("steps", f"{outcome.steps} of {outcome.total_steps}")
-    table.add_row("training time", f"{progress.seconds:.0f} s")
-    table.add_row("run folder", str(run.folder.path))
-    for name, folder in trace_folders(config).items():
-        table.add_row(name, str(folder))
-    newest = run.folder.checkpoints.latest()
-    if newest is not None:
-        exported = newest.path / "actor" / "huggingface"  # where verl puts the whole model
-        table.add_row("model", str(exported if exported.is_dir() else newest.path))
-    console.print(table)
+    if outcome.was_finished and outcome.stopped_by is None and not config.trainer.val_only:
+        console.print(
+            f"{run.folder.path} already has {outcome.steps} steps, and {outcome.total_steps} were asked for: "
+            "nothing is left to do. To go on, raise trainer.total_training_steps.",
+            highlight=False,
+            soft_wrap=True,
+        )
+        return
+    console.print(closing_table(config, run, outcome))
     if outcome.stopped_by is not None:
         console.print("Stopped. The same command goes on from here.")
         raise typer.Exit(128 + outcome.stopped_by)
@@ -153,6 +144,29 @@ def run_engine(config: TrainConfig, console: Console, overrides: list[str]) -> N
     for command, purpose in next_steps(config, overrides, outcome.steps):
         console.print(f"  {command}", highlight=False, markup=False, soft_wrap=True)
         console.print(f"      {purpose}", style="dim", highlight=False, markup=False, soft_wrap=True)
+
+
+def closing_table(config: TrainConfig, run: "Run | VerlRun", outcome: "Outcome") -> Table:
+    """Return what a run achieved and where things are."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    progress = outcome.progress
+    if progress.accuracy_before is not None:
+        table.add_row("accuracy before", accuracy_text(progress.accuracy_before, progress.sampled_before))
+    if progress.accuracy_after is not None:
+        when = "" if progress.measured_at == outcome.steps else f" at step {progress.measured_at}"
+        after = accuracy_text(progress.accuracy_after, progress.sampled_after)
+        table.add_row(f"accuracy after{when}", f"[bold green]{after}[/bold green]")
+    table.add_row("steps", f"{outcome.steps} of {outcome.total_steps}")
+    starts = " (all starts)" if outcome.begun_at else ""
+    table.add_row("training time", f"{progress.seconds:.0f} s{starts}")
+    table.add_row("run folder", str(run.folder.path))
+    for name, folder in trace_folders(config).items():
+        table.add_row(name, str(folder))
+    newest = run.folder.checkpoints.latest()
+    if newest is not None:
+        exported = newest.path / "actor" / "huggingface"  # where verl puts the whole model
+        table.add_row("model", str(exported if exported.is_dir() else newest.path))
+    return table
 
 
 def trace_folders(config: TrainConfig) -> dict[str, Path]:
@@ -166,14 +180,31 @@ def trace_folders(config: TrainConfig) -> dict[str, Path]:
     return found
 
 
+def last_step_with_rows(config: TrainConfig) -> int | None:
+    """Newest step of the influence trace that has rows; groups that are all right or all wrong leave none."""
+    from archer.trace.manifest import read_manifest
+
+    folder = trace_folders(config).get("influence trace")
+    if folder is None:
+        return None
+    steps = read_manifest(folder).lines.values()
+    return max((line.step for line in steps if line.statistics.rows), default=None)
+
+
 def next_steps(config: TrainConfig, overrides: list[str], steps: int) -> list[tuple[str, str]]:
     """What to type next, and what for. Commands are written so that they run where this one ran."""
     archer = shlex.quote(sys.argv[0]) if sys.argv[0].endswith("/archer") else "archer"
     found = []
-    every = config.trainer.influence_trace.write_every
-    if config.trainer.influence_trace.enable and steps >= every:
+    folders = list(trace_folders(config).values())
+    if folders:
+        together = all(folder.parent == config.run_dir for folder in folders)
+        shown_folders = [config.run_dir] if together else folders
+        view = f"{archer} view {shlex.join(map(str, shown_folders))}"
+        found.append((view, "what every token did, in the browser"))
+    shown = last_step_with_rows(config)
+    if shown is not None:
         folder = shlex.quote(str(trace_folders(config)["influence trace"]))
-        show = f"{archer} trace show {folder} --step {steps - steps % every}"
+        show = f"{archer} trace show {folder} --step {shown}"
         found.append((show, "entropy and influence, token by token"))
     more = [o for o in overrides if not o.lstrip("+").startswith("trainer.total_training_steps=")]
     again = shlex.join([*more, f"trainer.total_training_steps={2 * max(steps, 1)}"])

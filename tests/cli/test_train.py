@@ -1,11 +1,18 @@
 """`archer train`: what a run leaves behind, and how its commands answer."""
 
+import io
 import json
 import subprocess
 import sys
 
 import torch
+from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from archer.config import compose
+from archer.engines.command import next_steps, run_engine
+from archer.trace.manifest import ManifestLine, append_line
+from archer.trace.statistics import StepStatistics
 
 
 def archer(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -60,6 +67,59 @@ def test_only_the_newest_checkpoints_are_kept(runs):
     runs.here("run", "trainer.max_actor_ckpt_to_keep=2")
     names = sorted(path.name for path in (runs.folder / "run/checkpoints").glob("global_step_*"))
     assert names == ["global_step_2", "global_step_3"]
+
+
+def closing(runs, name: str, *overrides: str) -> str:
+    """Return all that `archer train` prints, on one line a sentence."""
+    out = io.StringIO()
+    arguments = runs.arguments(name, *overrides)
+    run_engine(compose(arguments), Console(file=out, width=200), arguments)
+    return out.getvalue()
+
+
+def test_a_finished_run_started_again_says_so_in_one_line(runs):
+    runs.here("run", "trainer.influence_trace.enable=True")
+    for asked in (3, 2):
+        steps = f"trainer.total_training_steps={asked}"
+        shown = closing(runs, "run", "trainer.influence_trace.enable=True", steps).splitlines()
+        assert len(shown) == 1
+        assert f"already has 3 steps, and {asked} were asked for: nothing is left to do" in shown[0]
+    assert json.loads((runs.folder / "run/result.json").read_text())["steps"] == 3
+
+
+def test_a_run_ends_with_what_it_achieved_and_what_to_type_next(runs):
+    shown = closing(runs, "run", "trainer.influence_trace.enable=True")
+    folder = runs.folder / "run"
+    assert shown.count("(2 samples a prompt, temperature 1)") == 3  # at first, before and after
+    assert f"archer view {folder}\n" in shown
+    assert f"archer trace show {folder}/influence_trace --step 3\n" in shown
+    assert "(all starts)" not in shown
+    more = closing(runs, "run", "trainer.total_training_steps=4", "trainer.influence_trace.enable=True")
+    assert " s (all starts)" in more
+
+
+def test_the_newest_step_with_rows_is_suggested_and_none_without_rows(runs):
+    config = compose(runs.arguments("run", "trainer.influence_trace.enable=True"))
+    folder = config.run_dir / "influence_trace"
+    folder.mkdir(parents=True)
+    append_line(folder, ManifestLine(1, StepStatistics(rows=0)), fsync=False)
+    assert not any("trace show" in command for command, _ in next_steps(config, [], 1))
+    append_line(folder, ManifestLine(2, StepStatistics(rows=4)), fsync=False)
+    append_line(folder, ManifestLine(3, StepStatistics(rows=0)), fsync=False)
+    assert any(command.endswith("--step 2") for command, _ in next_steps(config, [], 3))
+
+
+def test_without_traces_there_is_nothing_to_view(runs):
+    off = ("trainer.influence_trace.enable=False", "trainer.entropy_trace.enable=False")
+    assert not any(
+        " view " in command for command, _ in next_steps(compose(runs.arguments("r", *off)), [], 3)
+    )
+
+
+def test_traces_kept_elsewhere_are_viewed_there(runs):
+    own = ("trainer.entropy_trace.enable=True", f"trainer.entropy_trace.output_dir={runs.folder}/mine")
+    config = compose(runs.arguments("r", "trainer.influence_trace.enable=False", *own))
+    assert f"archer view {runs.folder}/mine" in [command for command, _ in next_steps(config, [], 3)]
 
 
 def test_a_finished_run_started_again_trains_no_further_step(runs):

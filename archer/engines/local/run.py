@@ -45,6 +45,12 @@ class Outcome:
     total_steps: int
     progress: Progress
     stopped_by: int | None  # signal number
+    begun_at: int = 0  # steps that were done before this start
+
+    @property
+    def was_finished(self) -> bool:
+        """Whether all steps were done before this start."""
+        return self.begun_at >= self.total_steps
 
 
 class Run:
@@ -75,12 +81,14 @@ class Run:
             trainer = Trainer(parts, traces)
             if start is not None:
                 self._restore(trainer, start)
-            self._introduce(trainer, start)
-            trackers = self._trackers(start)
-            for tracker in trackers:
-                closing.callback(tracker.close)
-            self._loop(parts, trainer, trackers, stop)
-        outcome = Outcome(trainer.step, parts.total_steps, self.progress, stop.signal)
+            begun_at = trainer.step
+            if begun_at < parts.total_steps or self.config.trainer.val_only:
+                self._introduce(trainer, start)
+                trackers = self._trackers(start)
+                for tracker in trackers:
+                    closing.callback(tracker.close)
+                self._loop(parts, trainer, trackers, stop)
+        outcome = Outcome(trainer.step, parts.total_steps, self.progress, stop.signal, begun_at)
         if not stop() and not self.config.trainer.val_only:
             self.folder.write_result(
                 {

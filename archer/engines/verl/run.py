@@ -76,12 +76,14 @@ class VerlRun:
             closing.callback(traces.close)
             if start is not None and state.kl_coefficient is not None:
                 trainer.kl_ctrl_in_reward.value = state.kl_coefficient
-            self._introduce(trainer, start)
-            trackers = self._trackers(start)
-            for tracker in trackers:
-                closing.callback(tracker.close)
-            self._loop(trainer, trackers, stop)
-            steps, total = trainer.global_steps, trainer.total_training_steps
+            begun_at, total = trainer.global_steps, trainer.total_training_steps
+            if begun_at < total or self.config.trainer.val_only:
+                self._introduce(trainer, start)
+                trackers = self._trackers(start)
+                for tracker in trackers:
+                    closing.callback(tracker.close)
+                self._loop(trainer, trackers, stop)
+            steps = trainer.global_steps
         if not stop() and not self.config.trainer.val_only:
             self.folder.write_result(
                 {
@@ -91,7 +93,7 @@ class VerlRun:
                     "seconds": round(self.progress.seconds, 2),
                 }
             )
-        return Outcome(steps, total, self.progress, stop.signal)
+        return Outcome(steps, total, self.progress, stop.signal, begun_at)
 
     def _trainer(self, settings: DictConfig) -> "ArcherTrainer":
         """Build verl's trainer with all its workers; minutes on a large model."""
