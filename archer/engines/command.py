@@ -128,8 +128,8 @@ def run_engine(config: TrainConfig, console: Console, overrides: list[str]) -> N
         ) from error
     if outcome.was_finished and outcome.stopped_by is None and not config.trainer.val_only:
         console.print(
-            f"{run.folder.path} already has {outcome.steps} steps, and {outcome.total_steps} were asked for: "
-            "nothing is left to do. To go on, raise trainer.total_training_steps.",
+            f"{run.folder.path}: steps done already {outcome.steps}, asked for {outcome.total_steps}. "
+            "Nothing is left to do; to go on, raise trainer.total_training_steps.",
             highlight=False,
             soft_wrap=True,
         )

@@ -83,7 +83,7 @@ def test_a_finished_run_started_again_says_so_in_one_line(runs):
         steps = f"trainer.total_training_steps={asked}"
         shown = closing(runs, "run", "trainer.influence_trace.enable=True", steps).splitlines()
         assert len(shown) == 1
-        assert f"already has 3 steps, and {asked} were asked for: nothing is left to do" in shown[0]
+        assert f"steps done already 3, asked for {asked}. Nothing is left to do" in shown[0]
     assert json.loads((runs.folder / "run/result.json").read_text())["steps"] == 3
 
 

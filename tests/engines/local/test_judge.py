@@ -1,12 +1,15 @@
 """From tokens to rewards: the text that is judged, and the penalty for length."""
 
+import re
+
 import pytest
 import torch
 
-from archer.config.reward import OverlongBufferConfig
+from archer.config.reward import CustomRewardConfig, OverlongBufferConfig, RewardSection
 from archer.data.prompts import Prompt
 from archer.engines.local.batch import Responses
-from archer.engines.local.judge import Judge
+from archer.engines.local.judge import Judge, refuse_unjudged
+from archer.errors import ArcherError
 from archer.rewards.types import RewardResult
 
 
@@ -65,3 +68,24 @@ def test_raw_verdicts_come_with_the_text_and_without_the_penalty(responses):
     texts, results = subject.verdicts(responses)
     assert texts == ["b", "c" * 6, "d" * 8, "e" * 10]
     assert [result.score for result in results] == [0, 2, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("failures", "todo"),
+    [
+        (["timeout", "crash: x"], "raise reward.timeout_s=10"),
+        (
+            ["crash: ValueError: x", "timeout"],
+            "crash: ValueError: x. Please correct the reward function in r.py",
+        ),
+    ],
+)
+def test_a_step_without_a_single_judgement_is_refused_with_the_first_failure(failures, todo):
+    reward = RewardSection(custom_reward_function=CustomRewardConfig(path="r.py"))
+    with pytest.raises(ArcherError, match=re.escape(todo)):
+        refuse_unjudged(failures, reward)
+
+
+@pytest.mark.parametrize("failures", [[], [None], ["timeout", None]])
+def test_one_judgement_is_enough_to_go_on(failures):
+    refuse_unjudged(failures, RewardSection())

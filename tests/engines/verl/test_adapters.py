@@ -164,6 +164,7 @@ def test_rewards_are_counted_over_everything_sampled():
     assert metrics["reward/accuracy"] == pytest.approx(1 / 3)
     assert (metrics["reward/timeouts"], metrics["reward/crashes"], metrics["reward/format"]) == (1, 1, 0.5)
     assert metrics["groups/degenerate_share"] == 0.75
+    assert [verdict.failure for verdict in verdicts] == [None, "timeout", "crash"]
     assert metrics["train/num_gen_batches"] == 2
 
 
