@@ -1,8 +1,12 @@
-"""Writing files so that a kill at any instant leaves the old content or the new, never half of it."""
+"""Writing files so that a kill at any instant leaves the old content or the new, never half of it; locks."""
 
+import fcntl
 import os
 import shutil
 from pathlib import Path
+from typing import IO
+
+from archer.errors import ArcherError
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -44,3 +48,17 @@ def remove_tree(folder: Path) -> None:
     if folder.exists():
         folder.rename(hidden)
         shutil.rmtree(hidden)
+
+
+def lock(path: Path, refusal: str) -> IO[str]:
+    """Hold a lock file while the returned file is open; another holder is an error that says `refusal`.
+
+    The kernel lets go of it when the process ends, however it ends.
+    """
+    file = path.open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise ArcherError(refusal) from None
+    return file

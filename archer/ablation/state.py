@@ -1,6 +1,5 @@
 """What is known on disk of each case of a grid. Every change replaces a file in one rename."""
 
-import fcntl
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -10,7 +9,7 @@ from typing import IO, Any, Literal
 from archer.ablation.grid import Grid
 from archer.ablation.planning import PlannedCase
 from archer.errors import ArcherError
-from archer.files import write_atomically
+from archer.files import lock, write_atomically
 
 PLAN, CASES = "plan.json", "cases"
 Status = Literal["pending", "running", "done", "failed", "stopped"]
@@ -125,7 +124,10 @@ class AblationFolder:
         """Take the folder for a grid; a case that was begun with other overrides is an error."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._acquire()
+            self._lock = lock(
+                self.path / ".lock",
+                f"Another process is running the grid in {self.path}. Choose another --out.",
+            )
         except OSError as error:
             raise ArcherError(
                 f"{self.path} cannot be written: {error.strerror}. Choose another --out."
@@ -146,17 +148,6 @@ class AblationFolder:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
-
-    def _acquire(self) -> None:
-        lock = (self.path / ".lock").open("w")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
-            raise ArcherError(
-                f"Another process is running the grid in {self.path}. Choose another --out."
-            ) from None
-        self._lock = lock
 
     def _check(self, cases: Sequence[PlannedCase]) -> None:
         stored = self.plan().cases

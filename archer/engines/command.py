@@ -19,7 +19,8 @@ from archer.errors import ArcherError
 from archer.tracking.console import accuracy_text
 
 if TYPE_CHECKING:
-    from archer.engines.local.run import Outcome, Run
+    from archer.engines.local.run import Run
+    from archer.engines.run_report import Outcome
     from archer.engines.verl.run import VerlRun
 
 COMMON_KEYS = (

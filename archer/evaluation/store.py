@@ -6,7 +6,6 @@ samples.jsonl            all samples, once complete
 summary.json             the figures, written last: where it is, the evaluation is complete
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from archer.engines.local.device import Compute
 from archer.engines.local.validation import validation_sampling
 from archer.errors import ArcherError
 from archer.evaluation.samples import Sample
-from archer.files import sync_folder, write_atomically
+from archer.files import lock, sync_folder, write_atomically
 
 WEIGHTS = ("*.safetensors", "*.bin")
 
@@ -76,7 +75,9 @@ class EvalFolder:
             raise ArcherError(
                 f"{self.path} cannot be written: {error.strerror}. Choose another --out."
             ) from error
-        self._acquire()
+        self._lock = lock(
+            self.path / ".lock", f"Another process is evaluating into {self.path}. Choose another --out."
+        )
         if overwrite:
             for file in (self.summary_file, self.samples_file, self._partial, self._settings_file):
                 file.unlink(missing_ok=True)
@@ -116,17 +117,6 @@ class EvalFolder:
             if file is not None:
                 file.close()
         self._out = self._lock = None
-
-    def _acquire(self) -> None:
-        lock = (self.path / ".lock").open("w")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
-            raise ArcherError(
-                f"Another process is evaluating into {self.path}. Choose another --out."
-            ) from None
-        self._lock = lock
 
     def _check(self, settings: dict[str, Any]) -> None:
         theirs, ours = _flat(json.loads(self._settings_file.read_text())), _flat(settings)

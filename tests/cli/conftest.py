@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from archer.config import compose
-from archer.engines.local.run import Outcome, Run
+from archer.engines.local.run import Run
+from archer.engines.run_report import Outcome
 
 SMALL = (
     "data.train_batch_size=4",

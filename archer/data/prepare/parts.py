@@ -5,7 +5,6 @@ which says how many of them count, how many records they stand for, and what the
 with the same sources and options goes on from there; anything else starts over.
 """
 
-import fcntl
 import json
 import os
 import shutil
@@ -20,7 +19,7 @@ import pyarrow.parquet as pq
 from archer.data.prepare.counts import Counts
 from archer.data.prepare.schema import SCHEMA
 from archer.errors import ArcherError
-from archer.files import sync_folder, sync_tree, write_atomically
+from archer.files import lock, sync_folder, sync_tree, write_atomically
 
 _KEYS = {"question_key": pa.string(), "answer_key": pa.string()}
 _PART_SCHEMA = pa.schema([*SCHEMA, *(pa.field(name, kind) for name, kind in _KEYS.items())])
@@ -40,13 +39,9 @@ class Parts:
     def held(self) -> Iterator[None]:
         """Keep a second process from preparing the same file at the same time."""
         path = self.folder.with_suffix(".lock")
-        with path.open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ArcherError(
-                    f"Another process is preparing {self._output}. Wait for it, or choose another --out."
-                ) from None
+        with lock(
+            path, f"Another process is preparing {self._output}. Wait for it, or choose another --out."
+        ):
             try:
                 yield
             finally:

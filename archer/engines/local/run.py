@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from rich.console import Console
 
@@ -14,43 +14,9 @@ from archer.engines.local.parts import Parts, build
 from archer.engines.local.run_folder import RunFolder
 from archer.engines.local.tracing import Traces
 from archer.engines.local.trainer import Trainer
-from archer.tracking import JsonlTracker, RunInfo, Tracker, make_trackers
-from archer.tracking.console import ConsoleProgress, accuracy_text, sampled_how
-
-
-@dataclass
-class Progress:
-    """Figures that a resumed run carries on."""
-
-    accuracy_before: float | None = None
-    accuracy_after: float | None = None
-    measured_at: int | None = None  # step that accuracy_after belongs to
-    seconds: float = 0.0
-    sampled_before: str = ""  # how accuracy_before was sampled: a resumed run may sample otherwise
-    sampled_after: str = ""
-
-    def measured(self, step: int, accuracy: float, how: str) -> None:
-        """Take down the accuracy of the weights after `step`."""
-        if step == 0:
-            self.accuracy_before, self.sampled_before = accuracy, how
-        else:
-            self.accuracy_after, self.sampled_after, self.measured_at = accuracy, how, step
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended."""
-
-    steps: int
-    total_steps: int
-    progress: Progress
-    stopped_by: int | None  # signal number
-    begun_at: int = 0  # steps that were done before this start
-
-    @property
-    def was_finished(self) -> bool:
-        """Whether all steps were done before this start."""
-        return self.begun_at >= self.total_steps
+from archer.engines.run_report import Outcome, Progress, due, run_trackers, say_accuracy
+from archer.tracking import Tracker
+from archer.tracking.console import ConsoleProgress, sampled_how
 
 
 class Run:
@@ -84,20 +50,13 @@ class Run:
             begun_at = trainer.step
             if begun_at < parts.total_steps or self.config.trainer.val_only:
                 self._introduce(trainer, start)
-                trackers = self._trackers(start)
+                trackers = run_trackers(self.config, self.folder, start)
                 for tracker in trackers:
                     closing.callback(tracker.close)
                 self._loop(parts, trainer, trackers, stop)
         outcome = Outcome(trainer.step, parts.total_steps, self.progress, stop.signal, begun_at)
         if not stop() and not self.config.trainer.val_only:
-            self.folder.write_result(
-                {
-                    "accuracy_before": self.progress.accuracy_before,
-                    "accuracy_after": self.progress.accuracy_after,
-                    "steps": trainer.step,
-                    "seconds": round(self.progress.seconds, 2),
-                }
-            )
+            self.folder.write_result(self.progress.result(trainer.step))
         return outcome
 
     def _loop(self, parts: Parts, trainer: Trainer, trackers: list[Tracker], stop: StopRequest) -> None:
@@ -115,13 +74,13 @@ class Run:
                 metrics = report.metrics
                 if report.warning:
                     shown.say(f"[yellow]step {trainer.step}: {report.warning}[/yellow]")
-                if _due(options.test_freq, trainer.step, last):
+                if due(options.test_freq, trainer.step, last):
                     metrics = metrics | self._measure(parts, trainer.step)
                 for tracker in trackers:
                     tracker.log(trainer.step, metrics)
                 shown.update(trainer.step, metrics)
                 self.progress.seconds += time.monotonic() - started
-                if _due(options.save_freq, trainer.step, last) or stop():
+                if due(options.save_freq, trainer.step, last) or stop():
                     self._save(parts, trainer)
 
     def _validate(self, parts: Parts, trainer: Trainer, trackers: list[Tracker], stop: StopRequest) -> None:
@@ -131,9 +90,7 @@ class Run:
             return
         accuracy = self.progress.accuracy_after if trainer.step else self.progress.accuracy_before
         assert accuracy is not None, "it has just been measured"
-        how = sampled_how(self.config.actor_rollout_ref.rollout.val_kwargs)
-        shown = accuracy_text(accuracy, how)
-        self.console.print(f"accuracy on held-out prompts: {shown}", highlight=False, soft_wrap=True)
+        say_accuracy(self.console, self.config, accuracy)
         if trainer.step == 0:
             for tracker in trackers:
                 tracker.log(trainer.step, metrics)
@@ -157,20 +114,6 @@ class Run:
         trainer.load_state_dict(state)
         self.progress = Progress(**state["progress"])
 
-    def _trackers(self, start: Checkpoint | None) -> list[Tracker]:
-        info = RunInfo(
-            project=self.config.trainer.project_name,
-            experiment=self.config.trainer.experiment_name,
-            run_id=self.folder.run_id,
-            folder=self.folder.path,
-            config=asdict(self.config),
-            first_step=1 if start is None else start.step + 1,
-        )
-        return [
-            JsonlTracker(self.folder.metrics_file, last_step=-1 if start is None else start.step),
-            *make_trackers(self.config.trainer.logger, info),
-        ]
-
     def _introduce(self, trainer: Trainer, start: Checkpoint | None) -> None:
         parts = trainer.parts
         model = parts.policy.model
@@ -192,7 +135,3 @@ class Run:
             lines.append(f"going on from step {trainer.step} ({start.path})")
         for line in lines:
             self.console.print(line, highlight=False, soft_wrap=True)
-
-
-def _due(every: int, step: int, last: bool) -> bool:
-    return last or (every > 0 and step % every == 0)

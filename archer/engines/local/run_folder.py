@@ -6,7 +6,6 @@ checkpoints/     see checkpoint.py
 result.json      figures of the finished run
 """
 
-import fcntl
 import json
 import uuid
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from archer.config.parse import defaults
 from archer.config.root import TrainConfig
 from archer.engines.local.checkpoint import Checkpoint, CheckpointFolder, checkpoint_at
 from archer.errors import ArcherError
-from archer.files import write_atomically
+from archer.files import lock, write_atomically
 
 MAY_CHANGE = (
     "trainer.",
@@ -82,7 +81,9 @@ class RunFolder:
         start = self.inspect()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._acquire()
+            self._lock = lock(
+                self.path / ".lock", f"Another process is training in {self.path}. {_elsewhere()}"
+            )
             self.checkpoints.clean()
             if not (self.path / ".run_id").is_file():
                 write_atomically(self.path / ".run_id", uuid.uuid4().hex[:8])
@@ -145,15 +146,6 @@ class RunFolder:
 
     def _holds_files(self) -> bool:
         return self.path.is_dir() and any(not path.name.startswith(".") for path in self.path.iterdir())
-
-    def _acquire(self) -> None:
-        lock = (self.path / ".lock").open("w")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
-            raise ArcherError(f"Another process is training in {self.path}. {_elsewhere()}") from None
-        self._lock = lock
 
 
 def _may_change(key: str) -> bool:

@@ -15,7 +15,7 @@ from archer.config.root import TrainConfig
 from archer.engines.local.checkpoint import Checkpoint
 from archer.engines.local.interrupt import StopRequest
 from archer.engines.local.judge import refuse_unjudged
-from archer.engines.local.run import Outcome, Progress
+from archer.engines.run_report import Outcome, Progress, due, run_trackers, say_accuracy
 from archer.engines.verl.checkpoints import VerlRunFolder, VerlState, check_ranks, read_state
 from archer.engines.verl.cluster import cluster, set_environment
 from archer.engines.verl.failures import as_archer_error, how_to_go_on
@@ -23,8 +23,8 @@ from archer.engines.verl.process_group import process_group_timeout
 from archer.engines.verl.settings import rollout_name, verl_settings
 from archer.engines.verl.translate import on_cpu, ranks
 from archer.engines.verl.versions import check_versions
-from archer.tracking import JsonlTracker, RunInfo, Tracker, make_trackers
-from archer.tracking.console import ConsoleProgress, accuracy_text, sampled_how
+from archer.tracking import Tracker
+from archer.tracking.console import ConsoleProgress, sampled_how
 
 if TYPE_CHECKING:
     from archer.engines.verl.trainer import ArcherTrainer
@@ -79,20 +79,13 @@ class VerlRun:
             begun_at, total = trainer.global_steps, trainer.total_training_steps
             if begun_at < total or self.config.trainer.val_only:
                 self._introduce(trainer, start)
-                trackers = self._trackers(start)
+                trackers = run_trackers(self.config, self.folder, start)
                 for tracker in trackers:
                     closing.callback(tracker.close)
                 self._loop(trainer, trackers, stop)
             steps = trainer.global_steps
         if not stop() and not self.config.trainer.val_only:
-            self.folder.write_result(
-                {
-                    "accuracy_before": self.progress.accuracy_before,
-                    "accuracy_after": self.progress.accuracy_after,
-                    "steps": steps,
-                    "seconds": round(self.progress.seconds, 2),
-                }
-            )
+            self.folder.write_result(self.progress.result(steps))
         return Outcome(steps, total, self.progress, stop.signal, begun_at)
 
     def _trainer(self, settings: DictConfig) -> "ArcherTrainer":
@@ -132,13 +125,13 @@ class VerlRun:
         if step == 1:
             verdicts = trainer.replay_buffer.sampled.verdicts
             refuse_unjudged([verdict.failure for verdict in verdicts], self.config.reward)
-        saves = _due(options.save_freq, step, last) or stop()
+        saves = due(options.save_freq, step, last) or stop()
         if saves:
             self._save(trainer)
         metrics |= trainer.finish_step(batch, metrics, time.monotonic() - started)
         if trainer.warning:
             shown.say(f"[yellow]step {step}: {trainer.warning}[/yellow]")
-        if _due(options.test_freq, step, last):
+        if due(options.test_freq, step, last):
             metrics |= self._measure(trainer)
         for tracker in trackers:
             tracker.log(step, metrics)
@@ -154,9 +147,7 @@ class VerlRun:
             return
         accuracy = self.progress.accuracy_after if trainer.global_steps else self.progress.accuracy_before
         assert accuracy is not None, "it has just been measured"
-        how = sampled_how(self.config.actor_rollout_ref.rollout.val_kwargs)
-        shown = accuracy_text(accuracy, how)
-        self.console.print(f"accuracy on held-out prompts: {shown}", highlight=False, soft_wrap=True)
+        say_accuracy(self.console, self.config, accuracy)
         if trainer.global_steps == 0:
             for tracker in trackers:
                 tracker.log(0, metrics)
@@ -179,20 +170,6 @@ class VerlRun:
         state = VerlState(asdict(self.progress), coefficient, ranks(self.config))
         self.folder.checkpoints.complete(trainer.global_steps, state)
         self._saved = trainer.global_steps
-
-    def _trackers(self, start: Checkpoint | None) -> list[Tracker]:
-        info = RunInfo(
-            project=self.config.trainer.project_name,
-            experiment=self.config.trainer.experiment_name,
-            run_id=self.folder.run_id,
-            folder=self.folder.path,
-            config=asdict(self.config),
-            first_step=1 if start is None else start.step + 1,
-        )
-        return [
-            JsonlTracker(self.folder.metrics_file, last_step=-1 if start is None else start.step),
-            *make_trackers(self.config.trainer.logger, info),
-        ]
 
     def _introduce(self, trainer: "ArcherTrainer", start: Checkpoint | None) -> None:
         parameters, traced = trainer.actor_rollout_wg.describe_model()[0]
@@ -219,7 +196,3 @@ def count_of(number: int, noun: str) -> str:
     """`1 worker`, `2 workers`, `2 processes`."""
     plural = "" if number == 1 else "es" if noun.endswith("s") else "s"
     return f"{number} {noun}{plural}"
-
-
-def _due(every: int, step: int, last: bool) -> bool:
-    return last or (every > 0 and step % every == 0)
