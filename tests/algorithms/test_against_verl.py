@@ -3,9 +3,6 @@
 import numpy as np
 import pytest
 import torch
-
-pytest.importorskip("verl", reason="the verl extra is not installed")
-
 from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.rollout_corr_helper import compute_offpolicy_metrics, compute_rollout_correction_weights
 from verl.workers.config import ActorConfig as VerlActorConfig

@@ -150,7 +150,6 @@ WANDB = "trainer.logger=[console,wandb]"
 @pytest.fixture
 def no_wandb_key(elsewhere, monkeypatch):
     """Somebody who has never used W&B."""
-    pytest.importorskip("wandb")
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("WANDB_CONFIG_DIR", str(elsewhere / "config"))

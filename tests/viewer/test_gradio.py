@@ -13,8 +13,6 @@ from archer.viewer.runs import Library
 from archer.viewer.security import Access
 from archer.viewer.serve import BackgroundServer
 
-pytest.importorskip("gradio", reason="needs pip install 'archer-rl[gradio]'")
-
 
 @pytest.fixture(scope="module")
 def hosted(run_folder: Path) -> Iterator[str]:

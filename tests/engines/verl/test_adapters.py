@@ -7,9 +7,6 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 import torch
-
-pytest.importorskip("verl")
-
 from omegaconf import OmegaConf
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta

@@ -20,7 +20,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from ray_runs import SETTINGS, archer, descendants, end, finish, wait_for
 
 pytestmark = pytest.mark.slow
-pytest.importorskip("verl")
 
 RUN = [*SETTINGS, "trainer.n_gpus_per_node=2"]
 

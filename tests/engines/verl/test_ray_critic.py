@@ -14,7 +14,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from ray_runs import SETTINGS, archer, end, finish, wait_for
 
 pytestmark = pytest.mark.slow
-pytest.importorskip("verl")
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,6 @@
 """What verl is told: Archer's settings in its names, the user's own, and refusals before anything starts."""
 
 import pytest
-
-pytest.importorskip("verl")
-
 from omegaconf import OmegaConf
 
 from archer.config import compose

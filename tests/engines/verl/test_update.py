@@ -36,7 +36,6 @@ from fixed_batch import (  # noqa: E402
 )
 
 pytestmark = pytest.mark.slow
-pytest.importorskip("verl")
 torch.set_num_threads(1)
 
 
