@@ -51,7 +51,7 @@ class Projection:
         """[k, d] of +-1, drawn on the CPU from a generator seeded by the key.
 
         In 16-bit formats on CUDA lines of zeros follow, up to a multiple of 8: without that alignment the
-        product takes a kernel that is four times slower.
+        product takes a slow, old kernel.
         """
         where = (device, dtype)
         if where not in self._cast:
