@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -83,7 +83,7 @@ def solved_together(R: int, modules: list[TracedModule], config: InfluenceConfig
 
 def make_bundles(
     groups: list[Group],
-    batches: list[MicroBatch],
+    batches: Sequence[MicroBatch],
     modules: list[TracedModule],
     config: InfluenceConfig,
     exchange: Exchange,
@@ -112,7 +112,7 @@ def rows_of(groups: list[Group]) -> list[int]:
     return [row for group in groups for row in group.rows]
 
 
-def mixed_weights(group: Group, batches: list[MicroBatch]) -> str | None:
+def mixed_weights(group: Group, batches: Sequence[MicroBatch]) -> str | None:
     """What is wrong when a group was captured under more than one set of weights."""
     versions = {batch.version for batch in batches if not batch.lengths.keys().isdisjoint(group.rows)}
     if len(versions) < 2:
@@ -124,7 +124,7 @@ def mixed_weights(group: Group, batches: list[MicroBatch]) -> str | None:
     )
 
 
-def token_counts(rows: list[int], batches: list[MicroBatch], exchange: Exchange) -> Tensor:
+def token_counts(rows: list[int], batches: Sequence[MicroBatch], exchange: Exchange) -> Tensor:
     """Traced tokens of each row on each rank, int64 [ranks, rows]; an error when a row has none anywhere."""
     tokens = {row: len(where) for batch in batches for row, where in batch.positions.items()}
     mine = torch.tensor([tokens.get(row, 0) for row in rows], dtype=torch.int64)

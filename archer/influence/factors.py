@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from archer.influence.modules import TracedModule
+from archer.influence.transfer import send
 
 # Elements of the largest temporary while scoring; memory stays near this whatever the number of tokens.
 CHUNK_ELEMENTS = 1 << 24
@@ -30,6 +31,7 @@ class MicroBatch:
         token: int64 [n] on the CPU, index within the response.
         u: per module name [n, k_out], signs of P_out times the output gradient.
         v: per module name [n, k_in], signs of P_in times the input; modules with one input share one tensor.
+            Both may be wider by columns of zeros (`Projection.signs`).
         scale: [n] the objective's multiple of each token's u, None when the captured objective is the wanted
             one.
         lengths: full length of each response.
@@ -61,10 +63,11 @@ class Block:
 
     Attributes:
         batch: where the factors are.
-        members: int64 [b], which responses of the bundle these are.
-        index: int64 [b, l] into the micro-batch, on the computing device.
+        members: int64 [b], which responses of the bundle these are, on the computing device.
+        index: int64 [b, l] into the micro-batch, on the computing device; the response's first where padded.
         weight: [b, l] the token's multiple of u, 0 where padded, on the computing device.
         mask: bool [b, l], False where padded, on the computing device.
+        padded: whether it is False anywhere.
     """
 
     batch: MicroBatch
@@ -72,38 +75,49 @@ class Block:
     index: Tensor
     weight: Tensor
     mask: Tensor
+    padded: bool
 
-    def load_u(self, modules: Sequence[TracedModule]) -> Tensor:
-        """u of m modules of one shape with all scales applied, [m, b, l, k_out]; 0 where padded."""
+    def lines(self, modules: Sequence[TracedModule]) -> tuple[Tensor, Tensor]:
+        """(u [m, b, l, k_out], v [m, b, l, k_in]) of m modules of one shape, exactly as they were stored.
+
+        Unweighted, perhaps with columns of zeros at the end; where padded, the response's first line.
+        """
         u = self._take([self.batch.u[traced.name] for traced in modules])
-        return u.mul_((self.weight * modules[0].scale).unsqueeze(-1))
+        return u, self._take([self.batch.v[traced.name] for traced in modules])
 
-    def load_v(self, modules: Sequence[TracedModule]) -> Tensor:
-        """v of m modules of one shape, [m, b, l, k_in]; anything where padded."""
-        return self._take([self.batch.v[traced.name] for traced in modules])
+    def weighted(self, traced: TracedModule) -> tuple[Tensor, Tensor]:
+        """(u [b, l, k_out] with all scales applied, 0 where padded; v [b, l, k_in]) to compute with."""
+        (u,), (v,) = self.lines([traced])
+        u, v = u[..., : traced.project_out.k], v[..., : traced.project_in.k]
+        weight = (self.weight * traced.scale).unsqueeze(-1)
+        return u.to(weight.dtype) * weight, v.to(weight.dtype)
 
     def chunks(self, traced: TracedModule) -> Iterator[tuple[slice, Tensor]]:
         """Explicit position gradients g = u (x) v, [b, chunk, D], each with the columns it covers."""
-        (u,), (v,) = self.load_u([traced]), self.load_v([traced])
+        u, v = self.weighted(traced)
         step = max(1, chunk_elements(u.device) // (u.shape[0] * traced.dim))
         for begin in range(0, u.shape[1], step):
             part = slice(begin, begin + step)
             yield part, (u[:, part, :, None] * v[:, part, None, :]).flatten(2)
 
     def _take(self, factors: list[Tensor]) -> Tensor:
-        """This block's lines of each [n, k], as [m, b, l, k] where and in what scores are computed."""
-        index = self.index.flatten()
-        if 2 * len(index) >= len(factors[0]):
-            stacked = torch.stack([f.to(self.weight.device, non_blocking=True) for f in factors])
-            lines = stacked.index_select(1, index)
+        """This block's lines of each [n, k], as [m, b, l, k] where scores are computed."""
+        index, device = self.index.flatten(), self.weight.device
+        size = len(factors[0])
+        if 2 * len(index) >= size:
+            # One selection among the lines of all modules: a GPU copies whole lines of a matrix fastest.
+            stacked = torch.cat([f.to(device, non_blocking=True) for f in factors])
+            if len(factors) > 1:
+                index = (torch.arange(0, len(stacked), size, device=device)[:, None] + index).flatten()
+            lines = stacked.index_select(0, index)
         else:  # copying what other blocks need would cost more than a call for each module
             here = index.to(factors[0].device)
-            lines = torch.stack([f.index_select(0, here) for f in factors]).to(self.weight.device)
-        return lines.to(self.weight.dtype).view(len(factors), *self.index.shape, -1)
+            lines = torch.stack([f.index_select(0, here) for f in factors]).to(device)
+        return lines.view(len(factors), *self.index.shape, -1)
 
 
 def blocks_of(
-    batches: list[MicroBatch],
+    batches: Sequence[MicroBatch],
     rows: list[int],
     modules: list[TracedModule],
     device: torch.device,
@@ -139,10 +153,10 @@ def _block(
     batch: MicroBatch, entries: list[tuple[int, Tensor]], device: torch.device, dtype: torch.dtype
 ) -> Block:
     index = torch.nn.utils.rnn.pad_sequence([positions for _, positions in entries], True, padding_value=-1)
-    if device.type == "cuda":
-        index = index.pin_memory().to(device, non_blocking=True)
+    padded = len(entries[0][1]) != len(entries[-1][1])  # entries come sorted by length
+    index = send(index, device)
     mask = index >= 0
-    index = index.clamp(min=0)
+    index = torch.where(mask, index, index[:, :1]) if padded else index
     weight = mask.to(dtype) if batch.scale is None else mask * batch.scale.to(device, dtype)[index]
-    members = torch.tensor([member for member, _ in entries])
-    return Block(batch, members.to(device), index, weight, mask)
+    members = send(torch.tensor([member for member, _ in entries]), device)
+    return Block(batch, members, index, weight, mask, padded)

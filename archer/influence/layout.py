@@ -26,10 +26,12 @@ class Layout:
     Attributes:
         row: int64 [size], response row or -1.
         token: int64 [size], index within the response, meaningless where row is -1.
+        known_lengths: tokens of each response, given by who knows them and that each token has one position.
     """
 
     row: Tensor
     token: Tensor
+    known_lengths: dict[int, int] | None = None
 
     def __post_init__(self) -> None:
         if self.row.dim() != 1 or self.row.shape != self.token.shape:
@@ -37,6 +39,8 @@ class Layout:
             raise ArcherError(f"a layout needs row and token as two vectors of one length, not {shapes}")
         object.__setattr__(self, "row", self.row.detach().to("cpu", torch.int64))
         object.__setattr__(self, "token", self.token.detach().to("cpu", torch.int64))
+        if self.known_lengths is not None:
+            return
         here = self.row >= 0
         row, token = self.row[here], self.token[here]
         if len(row) and len(torch.unique(row * (token.max() + 1) + token)) != len(row):
@@ -49,6 +53,8 @@ class Layout:
 
     def lengths(self) -> dict[int, int]:
         """Length of each response row: its highest token plus one."""
+        if self.known_lengths is not None:
+            return self.known_lengths
         here = self.row >= 0
         rows, inverse = torch.unique(self.row[here], return_inverse=True)
         longest = torch.zeros_like(rows).scatter_reduce_(0, inverse, self.token[here] + 1, "amax")
@@ -69,17 +75,23 @@ class Layout:
         """Token t of the i-th sequence is emitted at flat position `starts[i] + t`."""
         row = torch.full((size,), -1, dtype=torch.int64)
         token = torch.zeros(size, dtype=torch.int64)
+        known: dict[int, int] = {}
         for r, start, length in zip(_list(rows), _list(starts), _list(lengths), strict=True):
-            if r < 0:
+            if r < 0 or length == 0:
                 continue
-            if length and not 0 <= start <= size - length:
+            if r in known:
+                raise ArcherError(f"a layout names response row {r} twice; each has one sequence")
+            known[r] = length
+            if not 0 <= start <= size - length:
                 raise ArcherError(
                     f"response row {r}: {length} tokens emitted from position {start} do not fit in {size} "
                     "positions (a response needs at least one prompt token before it)"
                 )
             row[start : start + length] = r
             token[start : start + length] = torch.arange(length)
-        return cls(row, token)
+        if int((row >= 0).sum()) != sum(known.values()):
+            raise ArcherError("sequences of a layout overlap; every position emits one response token")
+        return cls(row, token, known)
 
     @classmethod
     def padded(

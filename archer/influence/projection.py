@@ -42,10 +42,8 @@ class Projection:
         self._cast: dict[tuple[torch.device, torch.dtype], Tensor] = {}
 
     def __call__(self, x: Tensor) -> Tensor:
-        """signs x: [n, d] -> [n, k]."""
-        signs = self.signs(x.device, x.dtype)
-        projected = F.linear(x, signs)
-        return projected if len(signs) == self.k else projected[:, : self.k]
+        """signs x: [n, d] -> [n, k], with the columns of zeros that `signs` brings."""
+        return F.linear(x, self.signs(x.device, x.dtype))
 
     def signs(self, device: torch.device, dtype: torch.dtype) -> Tensor:
         """[k, d] of +-1, drawn on the CPU from a generator seeded by the key.

@@ -17,16 +17,22 @@ from archer.influence.solve import (
     Dual,
     Identity,
     InverseHessian,
+    check_solved,
     dual_inverses,
     primal_inverse,
     token_dual,
     use_dual,
 )
 from archer.influence.stacks import BlockReader, ModuleStack, response_sums, stacks_of, views
+from archer.influence.transfer import send
 
 
 class Scorer:
-    """Computes scores, one bundle after the other, with temporaries of bounded size."""
+    """Computes scores, one bundle after the other, with temporaries of bounded size.
+
+    Nothing is asked of a GPU on the way, so that it is never kept waiting: scores and what went wrong are
+    read together at the end, by `read`.
+    """
 
     def __init__(
         self,
@@ -39,6 +45,8 @@ class Scorer:
     ) -> None:
         self.modules, self.config, self.counters, self.stopwatch = modules, config, counters, stopwatch
         self.device, self.dtype = device, dtype
+        self._failed: list[Tensor] = []  # bool scalars: some solve came to nothing
+        self._broken: list[Tensor] = []  # bool [B] of each bundle: groups with a gradient that is not finite
 
     def scores(self, bundle: Bundle) -> list[Tensor]:
         """One [b, l] tensor of scores for each block; NaN in groups with a gradient that is not finite."""
@@ -47,15 +55,13 @@ class Scorer:
         stacks = stacks_of(self.modules, bundle.blocks, most=0 if together else 1)
         with self.stopwatch.timing("solve"):
             gradients, broken = self._response_gradients(bundle, stacks, reader)
-            if broken is not None and bool(broken.all()):
-                return [torch.full_like(block.weight, torch.nan) for block in bundle.blocks]
             duals = self._response_duals(bundle, stacks, gradients)
             contrast = self._contrast(bundle)
         totals = [Totals.like(block) for block in bundle.blocks]
         for stack, G in zip(stacks, gradients, strict=True):
             if self.config.hessian_source == "token" and self._dual(bundle, stack):
                 with self.stopwatch.timing("solve"):
-                    self._add_by_token_kernel(bundle, stack, reader, (contrast.to(G) @ G)[0, 0], totals)
+                    self._add_by_token_kernel(bundle, stack, (contrast.to(G) @ G)[0, 0], totals)
                 continue
             with self.stopwatch.timing("solve"):
                 inverse = duals[stack] if stack in duals else self._inverse(bundle, stack, G)
@@ -63,10 +69,25 @@ class Scorer:
             with self.stopwatch.timing("scoring"):
                 self._add(bundle, stack, reader, inverse, directions, totals)
         scores = [total.normalized() if self._normalize else total.score for total in totals]
-        if broken is not None:
+        if self._may_be(broken):
             for block, score in zip(bundle.blocks, scores, strict=True):
-                score[broken[block.members // bundle.size]] = torch.nan
+                score.masked_fill_(broken[block.members // bundle.size].unsqueeze(1), torch.nan)
         return scores
+
+    def read(self, scores: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+        """Scores of any bundles on the CPU; an error when a solve behind them failed.
+
+        The one moment at which the device is waited for.
+        """
+        with self.stopwatch.timing("scoring"):
+            flat = torch.cat([score.flatten() for score in scores]) if scores else torch.empty(0)
+            values = flat.to("cpu", dtype)
+        check_solved(self._failed)
+        if self._broken:
+            self.counters.debug_nonfinite_groups += int(torch.cat(self._broken).sum())
+        self._failed, self._broken = [], []
+        parts = values.split([score.numel() for score in scores])
+        return [part.view(score.shape) for part, score in zip(parts, scores, strict=True)]
 
     @property
     def _normalize(self) -> bool:
@@ -75,9 +96,12 @@ class Scorer:
     def _contrast(self, bundle: Bundle) -> Tensor:
         """c, [B, S, R]."""
         agg, exclude = self.config.contrastive_agg, self.config.exclude_self_response
-        return torch.stack([contrast_weights(g.accepted, agg, exclude) for g in bundle.groups]).to(
-            self.device
-        )
+        weights = torch.stack([contrast_weights(g.accepted, agg, exclude) for g in bundle.groups])
+        return send(weights, self.device)
+
+    def _may_be(self, flags: Tensor) -> bool:
+        """Whether some flag is set, as far as can be said without waiting for a GPU."""
+        return self.device.type == "cuda" or bool(flags.any())
 
     def _dual(self, bundle: Bundle, stack: ModuleStack) -> bool:
         """Whether these modules are solved through the kernel of the gradients that H is summed over."""
@@ -90,25 +114,24 @@ class Scorer:
 
     def _response_gradients(
         self, bundle: Bundle, stacks: list[ModuleStack], reader: BlockReader
-    ) -> tuple[list[Tensor], Tensor | None]:
-        """G_r = mean_t u_t (x) v_t, [m, B, R, D] per stack; bool [B], which groups are not finite, if any.
+    ) -> tuple[list[Tensor], Tensor]:
+        """G_r = mean_t u_t (x) v_t, [m, B, R, D] per stack; bool [B], which groups are not finite.
 
         One sum over ranks serves all modules. The gradients of groups that are not finite come out as 0.
         """
         members = len(bundle.groups) * bundle.size
         like = torch.empty(0, device=self.device, dtype=self.dtype)
         sums = bundle.exchange.sum(response_sums(stacks, bundle.blocks, members, reader, like))
-        counts = bundle.counts.sum(0).to(self.device).unsqueeze(1)
+        counts = send(bundle.counts.sum(0).unsqueeze(1), self.device)
         gradients = [
             part.div_(counts).view(len(stack), len(bundle.groups), bundle.size, -1)
             for stack, part in zip(stacks, views(sums, stacks, members), strict=True)
         ]
         broken = ~torch.stack([G.sum(dim=(0, 2, 3)) for G in gradients]).sum(0).isfinite()
-        if not bool(broken.any()):
-            return gradients, None
-        self.counters.debug_nonfinite_groups += int(broken.sum())
-        for G in gradients:
-            G[:, broken] = 0.0
+        self._broken.append(broken)
+        if self._may_be(broken):
+            for G in gradients:
+                G.masked_fill_(broken[:, None, None], 0.0)
         return gradients, broken
 
     def _response_duals(
@@ -120,6 +143,7 @@ class Scorer:
             return {}
         self.counters.debug_dual_solves += sum(len(stack) for stack in chosen) * len(bundle.groups)
         inverses = dual_inverses(list(chosen.values()), self.config.reg_lambda, self.config.reg_rule)
+        self._failed.append(inverses[0].failed)
         return dict(zip(chosen, inverses, strict=True))
 
     def _inverse(self, bundle: Bundle, stack: ModuleStack, G: Tensor) -> InverseHessian:
@@ -130,7 +154,9 @@ class Scorer:
         of_tokens = self.config.hessian_source == "token"
         H = self._token_hessian(bundle, traced) if of_tokens else G[0, 0].T @ G[0, 0]
         count = self._gradients_in_hessian(bundle)
-        return primal_inverse(H, count, self.config.reg_lambda, self.config.reg_rule)
+        inverse = primal_inverse(H, count, self.config.reg_lambda, self.config.reg_rule)
+        self._failed.append(inverse.failed)
+        return inverse
 
     def _token_hessian(self, bundle: Bundle, traced: TracedModule) -> Tensor:
         """sum_t g_t g_t^T over the group's tokens on all ranks, [D, D]."""
@@ -155,25 +181,28 @@ class Scorer:
         lines_each = 1 if self.config.exclude_self_response else bundle.size
         for block, total in zip(bundle.blocks, totals, strict=True):
             u, v = reader.read(block, stack)
+            u, v = u[..., : stack.k_out].to(self.dtype), v[..., : stack.k_in]
             own = Q[:, block.members // lines_each].flatten(0, 1)  # [m * b, k_out, k_in]
-            forms = torch.bmm(u.flatten(0, 1), own).view_as(v).mul_(v).sum(-1)  # [m, b, l]
-            total.score.add_(forms.sum(0))
+            forms = torch.bmm(u.flatten(0, 1), own).view(v.shape).mul_(v).sum(-1)  # [m, b, l]
+            total.score.addcmul_(forms.sum(0), block.weight, value=stack.modules[0].scale)
             if self._normalize:
                 for part, g in block.chunks(stack.modules[0]):
                     total.norm[:, part] += inverse.squared_norms(g)
 
     def _add_by_token_kernel(
-        self, bundle: Bundle, stack: ModuleStack, reader: BlockReader, B: Tensor, totals: list[Totals]
+        self, bundle: Bundle, stack: ModuleStack, B: Tensor, totals: list[Totals]
     ) -> None:
         """score_t += [(K + lambda I)^-1 a]_t with a_t = u_t^T B v_t over all tokens, B = c G [S, D]."""
         self.counters.debug_dual_solves += 1
         k_out, k_in = stack.k_out, stack.k_in
-        loaded = [(block, u[0], v[0]) for block in bundle.blocks for u, v in (reader.read(block, stack),)]
+        (traced,) = stack.modules
+        loaded = [(block, *block.weighted(traced)) for block in bundle.blocks]
         lines = bundle.counts.sum(1).tolist()
         here = slice(sum(lines[: bundle.exchange.rank]), sum(lines[: bundle.exchange.rank + 1]))
         U = bundle.exchange.gather_lines(self._lines([u[block.mask] for block, u, _ in loaded], k_out), lines)
         V = bundle.exchange.gather_lines(self._lines([v[block.mask] for block, _, v in loaded], k_in), lines)
         solver = token_dual(U, V, self.config.reg_lambda, self.config.reg_rule)
+        self._failed.append(solver.failed)
         alignment = torch.stack([((U @ Q) * V).sum(-1) for Q in B.view(-1, k_out, k_in)], dim=1)  # [T, S]
         scores = solver.scores(alignment)[here]
         norms = solver.squared_norms()[here] if self._normalize else None

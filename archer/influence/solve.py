@@ -19,6 +19,7 @@ from torch import Tensor
 
 from archer.errors import ArcherError
 from archer.influence.config import RegRule, Solver
+from archer.influence.transfer import send
 
 AUTO_DAMPING = 0.1
 
@@ -51,7 +52,15 @@ def use_dual(solver: Solver, count: int, dim: int) -> bool:
 
 
 class InverseHessian(Protocol):
-    """H^-1 of m modules in each of B groups."""
+    """H^-1 of m modules in each of B groups.
+
+    `failed` is a bool scalar on the device: no inverse was found for some of them and what comes of it means
+    nothing. It is not asked here, because asking a GPU means to wait for it.
+    """
+
+    @property
+    def failed(self) -> Tensor | None:
+        """None where nothing can fail."""
 
     def directions(self, contrast: Tensor, G: Tensor) -> Tensor:
         """q = H^-1 G^T c for each line of `contrast` [B, S, R]: [m, B, S, D]."""
@@ -63,6 +72,8 @@ class InverseHessian(Protocol):
 @dataclass(frozen=True, eq=False)
 class Identity:
     """H = I."""
+
+    failed: Tensor | None = None
 
     def directions(self, contrast: Tensor, G: Tensor) -> Tensor:
         """c G."""
@@ -81,11 +92,13 @@ class Dual:
         G: [m, B, R, D].
         inverse_kernel: float64 [m, B, R, R], (K + lambda I)^-1.
         lam: [m, B], lambda.
+        failed: bool, see `InverseHessian`.
     """
 
     G: Tensor
     inverse_kernel: Tensor
     lam: Tensor
+    failed: Tensor
 
     def directions(self, contrast: Tensor, G: Tensor) -> Tensor:
         """c (K + lambda I)^-1 G."""
@@ -111,6 +124,7 @@ class Primal:
     """H of a single module and group as a D x D matrix, by its Cholesky factor [D, D]."""
 
     factor: Tensor
+    failed: Tensor
 
     def directions(self, contrast: Tensor, G: Tensor) -> Tensor:
         """Solve H q = G^T c for every line of the contrast at once."""
@@ -132,15 +146,16 @@ def dual_inverses(Gs: list[Tensor], reg_lambda: float, reg_rule: RegRule) -> lis
     wide = torch.float64 if Gs[0].device.type != "mps" else torch.float32
     K = torch.cat([kernel_of(G.to(wide)) for G in Gs])  # [M, B, R, R]
     trace = K.diagonal(dim1=-2, dim2=-1).sum(-1)  # [M, B]
-    dims = torch.tensor([[G.shape[-1]] for G in Gs for _ in G]).to(trace)
+    dims = send(torch.tensor([[G.shape[-1]] for G in Gs for _ in G], dtype=trace.dtype), trace.device)
     lam = damping(trace, dims, K.shape[-1], reg_lambda, reg_rule)
     K.diagonal(dim1=-2, dim2=-1).add_(lam.unsqueeze(-1))
-    factor = _cholesky(K)
+    factor, failed = _cholesky(K)
     # On CUDA cholesky_inverse takes the matrices one after the other, a triangular solve all at once.
-    root = torch.linalg.solve_triangular(factor, torch.eye(K.shape[-1]).to(K).expand_as(K), upper=False)
+    one = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
+    root = torch.linalg.solve_triangular(factor, one.expand_as(K), upper=False)
     counts = [len(G) for G in Gs]
     parts = zip(Gs, (root.mT @ root).split(counts), lam.split(counts), strict=True)
-    return [Dual(G, inverse, lam) for G, inverse, lam in parts]
+    return [Dual(G, inverse, lam, failed) for G, inverse, lam in parts]
 
 
 def kernel_of(G: Tensor) -> Tensor:
@@ -152,7 +167,7 @@ def primal_inverse(H: Tensor, count: int, reg_lambda: float, reg_rule: RegRule) 
     """The primal inverse of H [D, D] (undamped, overwritten), a sum over `count` gradients."""
     lam = damping(H.diagonal().sum(), H.shape[0], count, reg_lambda, reg_rule)
     H.diagonal().add_(lam)
-    return Primal(_cholesky(H))
+    return Primal(*_cholesky(H))
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,6 +180,7 @@ class TokenDual:
 
     kernel: Tensor
     factor: Tensor
+    failed: Tensor
 
     def scores(self, alignment: Tensor) -> Tensor:
         """(K + lambda I)^-1 of alignment [T, S], whose entry is <G^T c_s, g_t>: [T, S]."""
@@ -179,15 +195,18 @@ def token_dual(U: Tensor, V: Tensor, reg_lambda: float, reg_rule: RegRule) -> To
     """The token kernel of U [T, k_out] and V [T, k_in], damped and factored."""
     K = (U @ U.T) * (V @ V.T)
     lam = damping(K.diagonal().sum(), U.shape[1] * V.shape[1], len(U), reg_lambda, reg_rule)
-    return TokenDual(K, _cholesky(K + lam * torch.eye(len(U)).to(K)))
+    return TokenDual(K, *_cholesky(K + lam * torch.eye(len(U), dtype=K.dtype, device=K.device)))
 
 
-def _cholesky(matrix: Tensor) -> Tensor:
-    # The checking variant waits for the device once for each matrix of the batch, this one once for all.
-    factor, info = torch.linalg.cholesky_ex(matrix)
-    if bool(info.any()):
+def check_solved(failed: list[Tensor]) -> None:
+    """Raise when one of the solves failed; the device is asked once for all of them."""
+    if failed and bool(torch.stack(failed).any()):
         raise ArcherError(
             "H + lambda I is not positive definite in this precision: raise "
             "trainer.influence_trace.reg_lambda, or leave it at 0 for the automatic damping"
         )
-    return factor
+
+
+def _cholesky(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    return factor, info.any()

@@ -73,10 +73,10 @@ class BlockReader:
         self._kept: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
 
     def read(self, block: Block, stack: ModuleStack) -> tuple[Tensor, Tensor]:
-        """(u [m, b, l, k_out] with all scales applied and 0 where padded, v [m, b, l, k_in])."""
+        """(u [m, b, l, k_out], v [m, b, l, k_in]) as stored: see `Block.lines`."""
         key = (id(block), id(stack))
         if key not in self._kept:
-            loaded = block.load_u(stack.modules), block.load_v(stack.modules)
+            loaded = block.lines(stack.modules)
             if not self._keeps:
                 return loaded
             self._kept[key] = loaded
@@ -99,10 +99,29 @@ def response_sums(
     sums = torch.zeros(members * total, device=like.device, dtype=like.dtype)
     for stack, part in zip(stacks, views(sums, stacks, members), strict=True):
         for block in blocks:
-            u, v = reader.read(block, stack)
-            products = torch.bmm(u.flatten(0, 1).mT, v.flatten(0, 1))  # [m * b, k_out, k_in]
-            part.index_add_(1, block.members, products.view(len(stack), -1, stack.dim))
+            part.index_add_(1, block.members, block_sums(stack, block, *reader.read(block, stack)))
     return sums
+
+
+def block_sums(
+    stack: ModuleStack,
+    block: Block,
+    u: Tensor,  # [m, b, l, k_out] as stored
+    v: Tensor,  # [m, b, l, k_in] as stored
+) -> Tensor:  # [m, b, D]
+    """sum_t w_t u_t (x) v_t of each response of the block, w_t its token weights and the modules' scale.
+
+    Products of bfloat16 numbers are exact in float32, where tensor cores add them up: only weights that
+    differ from token to token need wider factors.
+    """
+    dtype, scale = block.weight.dtype, stack.modules[0].scale
+    if u.dtype == torch.bfloat16 and u.is_cuda and dtype == torch.float32 and block.batch.scale is None:
+        u = u * block.mask.unsqueeze(-1) if block.padded else u
+        sums = torch.bmm(u.flatten(0, 1).mT, v.flatten(0, 1), out_dtype=dtype).mul_(scale)
+    else:
+        u = u.to(dtype) * (block.weight * scale).unsqueeze(-1)
+        sums = torch.bmm(u.flatten(0, 1).mT, v.to(dtype).flatten(0, 1))
+    return sums[:, : stack.k_out, : stack.k_in].reshape(len(stack), -1, stack.dim)
 
 
 def views(flat: Tensor, stacks: Sequence[ModuleStack], members: int) -> list[Tensor]:

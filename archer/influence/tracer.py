@@ -160,13 +160,17 @@ class InfluenceTracer:
         device, compute = self._device, self._compute_dtype
         scorer = Scorer(self.modules, self.config, self.counters, self._stopwatch, device, compute)
         try:
-            emitted: dict[int, Tensor] = {}
+            found: list[tuple[Bundle, Block]] = []
+            scores: list[Tensor] = []
             for bundle in make_bundles(
                 compared, self._batches, self.modules, self.config, self._exchange, device, compute
             ):
                 self.counters.debug_cross_rank_groups += len(bundle.groups) if bundle.crosses_ranks else 0
-                for block, scores in zip(bundle.blocks, scorer.scores(bundle), strict=True):
-                    _emit(emitted, bundle, block, scores.to("cpu", dtype))
+                found += [(bundle, block) for block in bundle.blocks]
+                scores += scorer.scores(bundle)
+            emitted: dict[int, Tensor] = {}
+            for (bundle, block), values in zip(found, scorer.read(scores, dtype), strict=True):
+                _emit(emitted, bundle, block, values)
             self.weights_of = {
                 row: batch.version for batch in self._batches for row in batch.lengths if row in emitted
             }

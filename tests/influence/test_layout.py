@@ -60,6 +60,8 @@ def test_the_last_tokens_are_kept_and_the_full_lengths_remembered():
         (lambda: Layout.blocks([0], 2, [3], 4), "exceed width 4"),
         (lambda: Layout.packed([0], [1], [4], offsets=[3], size=4), "do not fit"),
         (lambda: Layout(torch.tensor([0, 0]), torch.tensor([1, 1])), "twice"),
+        (lambda: Layout.from_starts([4, 4], [0, 3], [2, 2], 6), "row 4 twice"),
+        (lambda: Layout.from_starts([4, 5], [0, 1], [2, 2], 6), "overlap"),
         (lambda: Layout(torch.tensor([0, 0]), torch.tensor([1])), "one length"),
     ],
 )

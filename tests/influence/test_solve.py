@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from archer.errors import ArcherError
-from archer.influence.solve import damping, dual_inverses, primal_inverse, token_dual, use_dual
+from archer.influence.solve import check_solved, damping, dual_inverses, primal_inverse, token_dual, use_dual
 
 
 def response_gradients(R: int, D: int) -> torch.Tensor:
@@ -44,5 +44,7 @@ def test_damping_is_one_where_there_is_no_gradient():
 
 def test_too_little_damping_is_an_error_that_says_so():
     u, v = torch.ones(3, 2), torch.ones(3, 2)
+    solvable = token_dual(u, v, 1.0, "hessian_trace").failed
+    check_solved([solvable])
     with pytest.raises(ArcherError, match=r"raise trainer\.influence_trace\.reg_lambda"):
-        token_dual(u, v, 1e-20, "hessian_trace")
+        check_solved([solvable, token_dual(u, v, 1e-20, "hessian_trace").failed])

@@ -1,12 +1,13 @@
 """The responses of one step, and their division into micro-batches."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from archer.data.prompts import Prompt
+from archer.influence.transfer import send
 
 
 @dataclass(frozen=True)
@@ -114,30 +115,40 @@ def micro_batch(responses: Responses, rows: Sequence[int], device: torch.device)
     )
 
 
-def send(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy to the device without waiting for the work it has still to do."""
-    if device.type != "cuda":
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
-
-
-def split_by_tokens(lengths: Sequence[int], rows: Sequence[int], budget: int) -> Iterator[list[int]]:
+def split_by_tokens(lengths: Sequence[int], rows: Sequence[int], budget: int) -> list[list[int]]:
     """Divide `rows` into micro-batches of at most `budget` tokens, padding counted, longest rows first.
 
     `lengths[i]` is the length of row i. Sorting by length keeps the padding small; the order is
-    deterministic. A row longer than the budget goes alone.
+    deterministic. A row longer than the budget goes alone. As few micro-batches as the budget allows, the
+    largest of them as small as that number allows: a short one left over would keep a GPU waiting for the
+    program.
     """
-    current: list[int] = []
-    for row in sorted(rows, key=lambda r: (-lengths[r], r)):
-        if current and lengths[current[0]] * (len(current) + 1) > budget:
-            yield current
-            current = []
-        current.append(row)
-    if current:
-        yield current
+    order = sorted(rows, key=lambda r: (-lengths[r], r))
+    if not order:
+        return []
+    parts = _filled(lengths, order, budget)
+    enough, too_small = budget, 0
+    while enough - too_small > 1:
+        between = (enough + too_small) // 2
+        evener = _filled(lengths, order, between)
+        if len(evener) > len(parts):
+            too_small = between
+        else:
+            enough, parts = between, evener
+    return parts
 
 
-def split_by_rows(rows: Sequence[int], size: int) -> Iterator[list[int]]:
+def _filled(lengths: Sequence[int], order: Sequence[int], budget: int) -> list[list[int]]:
+    """Fill one micro-batch after the other."""
+    parts: list[list[int]] = []
+    for row in order:
+        if parts and lengths[parts[-1][0]] * (len(parts[-1]) + 1) <= budget:
+            parts[-1].append(row)
+        else:
+            parts.append([row])
+    return parts
+
+
+def split_by_rows(rows: Sequence[int], size: int) -> list[list[int]]:
     """Divide `rows` into consecutive micro-batches of `size` rows."""
-    for start in range(0, len(rows), size):
-        yield list(rows[start : start + size])
+    return [list(rows[start : start + size]) for start in range(0, len(rows), size)]

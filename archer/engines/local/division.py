@@ -51,7 +51,7 @@ def portions(responses: Responses, groups: Tensor, rows: list[int], config: Acto
     return whole_groups(groups, rows, lengths, PORTION * size)
 
 
-def micro_batches(responses: Responses, rows: list[int], config: ActorConfig) -> Iterator[list[int]]:
+def micro_batches(responses: Responses, rows: list[int], config: ActorConfig) -> list[list[int]]:
     """Divide a mini-batch by token budget or by row count."""
     if not config.use_dynamic_bsz:
         assert config.ppo_micro_batch_size_per_gpu is not None

@@ -6,11 +6,12 @@ from archer.algorithms.aggregation import LossTotals
 from archer.algorithms.policy_losses import LossInputs
 from archer.algorithms.token_classes import reasoning_tokens
 from archer.config.model import ActorConfig
-from archer.engines.local.batch import MicroBatch, send
+from archer.engines.local.batch import MicroBatch
 from archer.engines.local.experience import Experience
 from archer.engines.local.policy import TokenStats
 from archer.engines.local.sums import TokenSums
 from archer.engines.token_loss import TokenLoss
+from archer.influence.transfer import send
 
 
 class MicroBatchLoss:

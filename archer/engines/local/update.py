@@ -8,11 +8,7 @@ from torch import Tensor
 
 from archer.algorithms.aggregation import LossTotals
 from archer.config.model import ActorConfig
-from archer.engines.local.batch import (
-    MicroBatch,
-    micro_batch,
-    send,
-)
+from archer.engines.local.batch import MicroBatch, micro_batch
 from archer.engines.local.division import micro_batches, mini_batches, portions
 from archer.engines.local.experience import Experience
 from archer.engines.local.loss import MicroBatchLoss, take
@@ -20,6 +16,7 @@ from archer.engines.local.policy import Policy, TokenStats
 from archer.engines.local.sums import TokenSums
 from archer.engines.local.tracing import InfluenceRecorder
 from archer.influence import InfluenceConfig
+from archer.influence.transfer import send
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """Rows of a step and their division into micro-batches."""
 
+from functools import cache
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +18,7 @@ LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=30)
 def test_every_row_is_in_one_micro_batch_and_none_is_over_budget_unless_alone(lengths, budget, data):
     rows = data.draw(st.permutations(range(len(lengths))))
     rows = rows[: data.draw(st.integers(1, len(rows)))]
-    parts = list(split_by_tokens(lengths, rows, budget))
+    parts = split_by_tokens(lengths, rows, budget)
     assert sorted(row for part in parts for row in part) == sorted(rows)
     for part in parts:
         assert part
@@ -27,27 +29,40 @@ def test_every_row_is_in_one_micro_batch_and_none_is_over_budget_unless_alone(le
 @given(lengths=LENGTHS, budget=st.integers(1, 200), data=st.data())
 def test_the_division_depends_on_lengths_alone_not_on_the_order_given(lengths, budget, data):
     rows = data.draw(st.permutations(range(len(lengths))))
-    assert list(split_by_tokens(lengths, rows, budget)) == list(
-        split_by_tokens(lengths, range(len(lengths)), budget)
-    )
+    assert split_by_tokens(lengths, rows, budget) == split_by_tokens(lengths, range(len(lengths)), budget)
 
 
 @given(lengths=LENGTHS, budget=st.integers(1, 200))
-def test_longer_rows_come_first_and_no_micro_batch_could_have_taken_the_next_row(lengths, budget):
-    parts = list(split_by_tokens(lengths, range(len(lengths)), budget))
+def test_longer_rows_come_first_in_as_few_and_as_even_micro_batches_as_the_budget_allows(lengths, budget):
+    parts = split_by_tokens(lengths, range(len(lengths)), budget)
     order = [lengths[row] for part in parts for row in part]
     assert order == sorted(order, reverse=True)
-    for part in parts[:-1]:
-        assert lengths[part[0]] * (len(part) + 1) > budget
+    fewest, evenest = best_division(tuple(order), budget)
+    assert len(parts) == fewest
+    assert max(lengths[part[0]] * len(part) for part in parts) == evenest
+
+
+@cache
+def best_division(order: tuple[int, ...], budget: int) -> tuple[int, int]:
+    """(number of parts, tokens of the largest) of the best way to cut a row of lengths, all ways tried."""
+    if not order:
+        return 0, 0
+    best = (len(order) + 1, 0)
+    for size in range(1, len(order) + 1):
+        tokens = order[0] * size
+        if tokens <= budget or size == 1:
+            parts, largest = best_division(order[size:], budget)
+            best = min(best, (parts + 1, max(largest, tokens)))
+    return best
 
 
 def test_no_rows_give_no_micro_batch():
-    assert list(split_by_tokens([], [], 10)) == []
+    assert split_by_tokens([], [], 10) == []
 
 
 @given(count=st.integers(0, 20), size=st.integers(1, 7))
 def test_division_by_row_count_keeps_the_order(count, size):
-    parts = list(split_by_rows(range(count), size))
+    parts = split_by_rows(range(count), size)
     assert [row for part in parts for row in part] == list(range(count))
     assert all(len(part) == size for part in parts[:-1])
     assert all(1 <= len(part) <= size for part in parts)

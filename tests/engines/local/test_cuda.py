@@ -5,6 +5,7 @@ Skipped elsewhere.
 
 import copy
 import io
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,15 +19,20 @@ from archer.engines.local.device import Compute
 from archer.engines.local.rollout import Rollout, RolloutLimits
 from archer.engines.local.run import Run
 from archer.engines.local.sampling import SamplingParams
-from archer.engines.local.tracing import InfluenceRecorder
+from archer.engines.local.tracing import InfluenceRecorder, groups_of
 from archer.engines.local.weights import SamplingWeights
-from archer.influence import InfluenceConfig
+from archer.influence import Group, InfluenceConfig, InfluenceTracer
+from archer.influence.bundle import make_bundles
+from archer.influence.distributed import Alone
+from archer.influence.factors import MicroBatch
+from archer.influence.scoring import Scorer
 from archer.trace.check import check_trace
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 STOP = (4, 9, 23)
 GREEDY = SamplingParams(do_sample=False)
+CUDA = torch.device("cuda")
 
 
 @pytest.fixture
@@ -95,6 +101,95 @@ def test_influence_on_the_device_is_that_of_the_cpu(make_responses, judged, knob
     difference = (found["cuda"] - found["cpu"]).nan_to_num().abs().max()
     assert difference < 1e-3 * largest
     assert torch.equal(found["cuda"].isnan(), found["cpu"].isnan())
+
+
+def captured(model, responses, verdicts, config) -> InfluenceTracer:
+    """A tracer that holds the bfloat16 factors of all responses in two micro-batches."""
+    recorder = InfluenceRecorder(model, config)
+    recorder.begin(verdicts, True)
+    for rows in ([0, 3, 4], [1, 2, 5]):
+        batch = micro_batch(responses, rows, torch.device("cuda"))
+        with recorder.capture(batch), torch.autocast("cuda", torch.bfloat16):
+            logits = model(input_ids=batch.input_ids, use_cache=False).logits
+            logits.float().log_softmax(-1)[..., 0].sum().backward()
+    return recorder.tracer
+
+
+def on_the_cpu_in_float64(batch: MicroBatch, tracer: InfluenceTracer) -> MicroBatch:
+    def lines(factors, width):
+        return {t.name: factors[t.name][:, : width(t)].cpu().double() for t in tracer.modules}
+
+    u = lines(batch.u, lambda traced: traced.project_out.k)
+    return replace(batch, u=u, v=lines(batch.v, lambda traced: traced.project_in.k))
+
+
+@pytest.mark.parametrize(
+    ("knobs", "tolerance"),
+    [
+        ({}, 1e-5),
+        ({"hessian_source": "token"}, 1e-4),
+        ({"hessian_mode": "identity"}, 1e-5),
+        ({"score_normalization": "token_norm"}, 1e-3),  # a difference of two near numbers
+    ],
+)
+@pytest.mark.parametrize("factor", [4, 5])  # 5: no projection has a width that tensor cores like
+def test_bfloat16_factors_are_scored_as_in_float64(make_responses, judged, knobs, tolerance, factor):
+    model = AutoModelForCausalLM.from_pretrained(tiny_reasoner_path(), dtype=torch.float32)
+    responses = make_responses([4, 4, 4, 2, 2, 2], [9, 7, 12, 5, 1, 8])
+    verdicts = judged(responses, [0, 0, 0, 1, 1, 1])
+    config = InfluenceConfig(enable=True, projection_dim_factor=factor, **knobs)
+    groups = [group for group in groups_of(verdicts) if len(set(group.accepted)) == 2]
+    assert groups
+    on_device = captured(copy.deepcopy(model).to("cuda"), responses, verdicts, config)
+    assert {u.dtype for batch in on_device.captured for u in batch.u.values()} == {torch.bfloat16}
+    oracle = InfluenceTracer(model, replace(config, factor_dtype="float64"))
+    oracle.take([on_the_cpu_in_float64(batch, on_device) for batch in on_device.captured])
+    expected = oracle.scores(groups, torch.float64)
+    found = on_device.scores(groups)
+    assert found.keys() == expected.keys()
+    for group in groups:
+        largest = max(float(expected[row].abs().max()) for row in group.rows)
+        for row in group.rows:
+            assert float((found[row] - expected[row]).abs().max()) < tolerance * largest
+
+
+def test_scoring_asks_nothing_of_the_device_before_the_scores_are_read(make_responses, judged):
+    model = AutoModelForCausalLM.from_pretrained(tiny_reasoner_path(), dtype=torch.float32).to("cuda")
+    responses = make_responses([4, 4, 4, 2, 2, 2], [9, 7, 12, 5, 1, 8])
+    verdicts = judged(responses, [0, 0, 0, 1, 1, 1])
+    config = InfluenceConfig(enable=True, projection_dim_factor=4)
+    for attempt in range(2):  # the first one draws the projections and warms up the libraries
+        tracer = captured(model, responses, verdicts, config)
+        scorer = Scorer(tracer.modules, config, tracer.counters, tracer._stopwatch, CUDA, torch.float32)
+        torch.cuda.set_sync_debug_mode("error" if attempt else "default")
+        try:
+            bundles = make_bundles(
+                groups_of(verdicts), tracer.captured, tracer.modules, config, Alone(), CUDA, torch.float32
+            )
+            scores = [part for bundle in bundles for part in scorer.scores(bundle)]
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        assert all(part.isfinite().all() for part in scorer.read(scores, torch.float32))
+
+
+def test_a_group_with_a_gradient_that_is_not_finite_does_not_touch_the_others(make_responses, judged):
+    model = AutoModelForCausalLM.from_pretrained(tiny_reasoner_path(), dtype=torch.float32).to("cuda")
+    responses = make_responses([4, 4, 4, 2, 2, 2], [9, 7, 12, 5, 1, 8])
+    verdicts = judged(responses, [0, 0, 0, 1, 1, 1])
+    config = InfluenceConfig(enable=True, projection_dim_factor=4)
+    groups = [Group(g.uid, g.rows, (True, False, True)) for g in groups_of(verdicts)]
+    clean = captured(model, responses, verdicts, config).scores(groups)
+    tracer = captured(model, responses, verdicts, config)
+    name = tracer.modules[0].name
+    first = tracer.captured[0]
+    first.u[name][first.positions[0][0]] = torch.inf
+    found = tracer.scores(groups)
+    assert all(found[row].isnan().all() for row in groups[0].rows)
+    for row in groups[1].rows:
+        torch.testing.assert_close(
+            found[row], clean[row], rtol=1e-3, atol=1e-3 * float(clean[row].abs().max())
+        )
+    assert tracer.counters.debug_nonfinite_groups == 1
 
 
 def test_a_run_in_bfloat16_leaves_whole_traces(tmp_path):
