@@ -45,11 +45,7 @@ def default_config() -> TrainConfig:
 
 def compose_tree(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
     """Return the composed configuration as plain dictionaries, interpolations resolved, keys unchecked."""
-    arguments = [_normalise(override) for override in overrides]
-    if config_dir is not None:
-        if not config_dir.is_dir():
-            raise ArcherError(f"--config-dir {config_dir}: there is no such folder.")
-        arguments.append(f"hydra.searchpath=[{config_dir.resolve()}]")
+    arguments = hydra_arguments(overrides, config_dir)
     for name in ENGINES:
         tree = defaults(TrainConfig)
         tree["engine"]["name"] = name
@@ -63,6 +59,16 @@ def compose_tree(overrides: Sequence[str], config_dir: Path | None = None) -> di
     if _model_path(plain):
         return plain
     return _compose([f"recipe={BUILTIN_RECIPE}", *arguments], config_dir)
+
+
+def hydra_arguments(overrides: Sequence[str], config_dir: Path | None) -> list[str]:
+    """Return what Hydra is given for the user's overrides and folder."""
+    arguments = [_normalise(override) for override in overrides]
+    if config_dir is not None:
+        if not config_dir.is_dir():
+            raise ArcherError(f"--config-dir {config_dir}: there is no such folder.")
+        arguments.append(f"hydra.searchpath=[{config_dir.resolve()}]")
+    return arguments
 
 
 def _engine_name(tree: dict[str, Any]) -> object:

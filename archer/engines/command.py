@@ -13,6 +13,8 @@ from rich.table import Table
 from typer.core import TyperCommand
 
 from archer.config.compose import compose, recipes, to_yaml
+from archer.config.given import given_settings
+from archer.config.idle import idle_notes
 from archer.config.parse import leaves
 from archer.config.root import TrainConfig
 from archer.errors import ArcherError
@@ -84,13 +86,15 @@ def train(
     doubt = refuse_early(config)
     if doubt is not None:
         console.print(f"[yellow]{escape(doubt.sentence)}[/yellow]", highlight=False, soft_wrap=True)
+    for text in idle_notes(config, given_settings(overrides, config_dir)):
+        console.print(f"[yellow]note: {escape(text)}[/yellow]", highlight=False, soft_wrap=True)
     run_engine(config, console, again)
 
 
 def check_run(overrides: list[str], config_dir: Path | None, console: Console, again: list[str]) -> bool:
     """Check a run without starting it, print what was found, and return whether it could start."""
     from archer.engines.preflight.check import full_check
-    from archer.engines.preflight.finding import ok, problem
+    from archer.engines.preflight.finding import note, ok, problem
     from archer.engines.preflight.table import print_report
 
     try:
@@ -98,7 +102,8 @@ def check_run(overrides: list[str], config_dir: Path | None, console: Console, a
     except ArcherError as error:
         return print_report(console, [problem("configuration", str(error))], again)
     valid = ok("configuration", f"engine={config.engine.name}, {config.trainer.experiment_name}")
-    return print_report(console, [valid, *full_check(config)], again)
+    idle = [note("configuration", text) for text in idle_notes(config, given_settings(overrides, config_dir))]
+    return print_report(console, [valid, *idle, *full_check(config)], again)
 
 
 def make_run(config: TrainConfig, console: Console) -> "Run | VerlRun":
