@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from archer.errors import ArcherError
+from archer.install import install_hint
 from archer.viewer.runs import Library
 from archer.viewer.security import Access, Guard
 
@@ -16,9 +17,7 @@ def app_maker(library: Library, *, follow: bool = False, gradio: bool = False) -
     try:
         from archer.viewer.server import create_app
     except ModuleNotFoundError as error:
-        raise ArcherError(
-            f"the viewer needs {error.name}; install it with: pip install 'archer-rl[viewer]'"
-        ) from error
+        raise ArcherError(f"the viewer needs {error.name}: {install_hint('viewer')}") from error
     if gradio:
         from archer.viewer.gradio_host import in_gradio
 

@@ -9,6 +9,7 @@ import importlib
 from fastapi import FastAPI
 
 from archer.errors import ArcherError
+from archer.install import install_hint
 
 VIEWER_PATH = "/viewer"
 FRAME_ID = "archer-viewer"
@@ -37,8 +38,8 @@ def in_gradio(viewer: FastAPI) -> FastAPI:
         gradio = importlib.import_module("gradio")
     except ModuleNotFoundError as error:
         raise ArcherError(
-            "archer view --gradio needs Gradio; install it with: pip install 'archer-rl[gradio]', "
-            "or leave --gradio out, the viewer is the same."
+            f"archer view --gradio needs Gradio: {install_hint('gradio')}, or leave --gradio out, the viewer "
+            "is the same."
         ) from error
     with gradio.Blocks(title="Archer viewer", analytics_enabled=False) as blocks:
         gradio.HTML(FRAME)

@@ -6,8 +6,9 @@ from importlib.metadata import PackageNotFoundError, version
 from packaging.version import Version
 
 from archer.errors import ArcherError
+from archer.install import install_hint
 
-INSTALL = 'pip install "archer-rl[verl]"'
+INSTALL = install_hint("verl")
 
 
 @dataclass(frozen=True)

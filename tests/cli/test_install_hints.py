@@ -1,0 +1,52 @@
+"""What is said where an optional package is missing can be typed as it stands, in a checkout."""
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from archer.engines.verl import versions
+from archer.errors import ArcherError
+from archer.viewer.app import app_maker
+from archer.viewer.gradio_host import in_gradio
+from archer.viewer.runs import Library
+
+ROOT = Path(__file__).parents[2]
+
+
+def extra_installed_by(text: str) -> str:
+    """Return the extra that the command in a message installs."""
+    (constraints, extra) = re.search(
+        r'pip install -c (\S+) -e "\.\[(\w+)\]" in Archer\'s checkout', text
+    ).groups()
+    assert (ROOT / constraints).is_file()
+    return extra
+
+
+def test_the_verl_engine_names_its_extra(monkeypatch):
+    monkeypatch.setattr(versions, "installed", lambda package: None)
+    with pytest.raises(ArcherError) as error:
+        versions.check_versions("vllm")
+    assert extra_installed_by(str(error.value)) == "verl"
+
+
+def test_the_viewer_names_its_extra(monkeypatch):
+    monkeypatch.delitem(sys.modules, "archer.viewer.server", raising=False)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    with pytest.raises(ArcherError, match="the viewer needs fastapi") as error:
+        app_maker(Library([]))
+    assert extra_installed_by(str(error.value)) == "viewer"
+
+
+def test_the_gradio_host_names_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    with pytest.raises(ArcherError, match="leave --gradio out") as error:
+        in_gradio(None)  # type: ignore[arg-type]
+    assert extra_installed_by(str(error.value)) == "gradio"
+
+
+def test_the_extras_exist():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {"verl", "viewer", "gradio"} <= extras.keys()
