@@ -139,7 +139,7 @@ def test_view_serves_folders_given_either_way_and_the_demo(
     [
         (["view"], "--demo"),
         (["view", "/nowhere/at/all"], "not a folder"),
-        (["view", "--demo", "--gradio"], r"archer-rl\[gradio\]"),
+        (["view", "--demo", "--gradio"], r"pip install .*\[gradio\]"),
     ],
 )
 def test_view_says_what_is_missing(
