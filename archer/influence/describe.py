@@ -7,13 +7,23 @@ import re
 import torch
 
 from archer.influence.config import InfluenceConfig
+from archer.influence.factors import chunk_elements
 from archer.influence.modules import TracedModule
 
 MIB = 1 << 20
 
 
-def describe(modules: list[TracedModule], config: InfluenceConfig, dtype: torch.dtype) -> str:
-    """A table of the traced modules, layers of one shape together, and the peak memory estimate."""
+def describe(
+    modules: list[TracedModule], config: InfluenceConfig, dtype: torch.dtype, device: torch.device
+) -> str:
+    """A table of the traced modules, layers of one shape together, and the peak memory estimate.
+
+    Args:
+        modules: what is traced.
+        config: the knobs.
+        dtype: what factors are stored in.
+        device: where scores are computed.
+    """
     kinds: dict[tuple[str, int, int, int, int], int] = {}
     for traced in modules:
         name = re.sub(r"\.\d+\.", ".*.", traced.name)
@@ -26,10 +36,12 @@ def describe(modules: list[TracedModule], config: InfluenceConfig, dtype: torch.
         )
     factors = bytes_per_token(modules, dtype)
     lines.append(
-        f"  factors: {factors / 1024:.1f} KiB per traced token in {dtype}, kept from capture to scores"
+        f"  factors: {factors / 1024:.1f} KiB per traced token in {str(dtype).removeprefix('torch.')}, kept "
+        "from capture to scores"
     )
+    chunk = 4 * chunk_elements(device) // MIB
     lines.append(
-        f"  solve: about {solve_bytes(modules, config) / MIB:.1f} MiB at its peak, plus chunks of 64 MiB"
+        f"  solve: about {solve_bytes(modules, config) / MIB:.1f} MiB at its peak, plus chunks of {chunk} MiB"
     )
     return "\n".join(lines)
 

@@ -63,7 +63,8 @@ class Block:
 
     Attributes:
         batch: where the factors are.
-        members: int64 [b], which responses of the bundle these are, on the computing device.
+        responses: b numbers, which responses of the bundle these are.
+        members: the same, int64 [b] on the computing device.
         index: int64 [b, l] into the micro-batch, on the computing device; the response's first where padded.
         weight: [b, l] the token's multiple of u, 0 where padded, on the computing device.
         mask: bool [b, l], False where padded, on the computing device.
@@ -71,6 +72,7 @@ class Block:
     """
 
     batch: MicroBatch
+    responses: tuple[int, ...]
     members: Tensor
     index: Tensor
     weight: Tensor
@@ -103,13 +105,9 @@ class Block:
     def _take(self, factors: list[Tensor]) -> Tensor:
         """This block's lines of each [n, k], as [m, b, l, k] where scores are computed."""
         index, device = self.index.flatten(), self.weight.device
-        size = len(factors[0])
-        if 2 * len(index) >= size:
-            # One selection among the lines of all modules: a GPU copies whole lines of a matrix fastest.
-            stacked = torch.cat([f.to(device, non_blocking=True) for f in factors])
-            if len(factors) > 1:
-                index = (torch.arange(0, len(stacked), size, device=device)[:, None] + index).flatten()
-            lines = stacked.index_select(0, index)
+        if 2 * len(index) >= len(factors[0]):
+            stacked = torch.stack([f.to(device, non_blocking=True) for f in factors])
+            lines = stacked.index_select(1, index)
         else:  # copying what other blocks need would cost more than a call for each module
             here = index.to(factors[0].device)
             lines = torch.stack([f.index_select(0, here) for f in factors]).to(device)
@@ -158,5 +156,5 @@ def _block(
     mask = index >= 0
     index = torch.where(mask, index, index[:, :1]) if padded else index
     weight = mask.to(dtype) if batch.scale is None else mask * batch.scale.to(device, dtype)[index]
-    members = send(torch.tensor([member for member, _ in entries]), device)
-    return Block(batch, members, index, weight, mask, padded)
+    responses = tuple(member for member, _ in entries)
+    return Block(batch, responses, send(torch.tensor(responses), device), index, weight, mask, padded)

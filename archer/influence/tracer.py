@@ -206,7 +206,7 @@ class InfluenceTracer:
         """The traced modules with their projections and the memory they need, to print once."""
         if not self.config.enable:
             return "influence tracing is off"
-        return describe(self.modules, self.config, self._factor_dtype)
+        return describe(self.modules, self.config, self._factor_dtype, self._device)
 
     def _keep(self, capture: Capture, version: int) -> None:
         objective = self._objective
@@ -263,9 +263,11 @@ class InfluenceTracer:
 
 def _emit(emitted: dict[int, Tensor], bundle: Bundle, block: Block, scores: Tensor) -> None:
     rows = bundle.rows
-    for member, line in zip(block.members.tolist(), scores, strict=True):
+    for member, line in zip(block.responses, scores, strict=True):
         row = rows[member]
-        where = block.batch.positions[row]
-        length = block.batch.lengths[row]
-        values = emitted.setdefault(row, torch.full((length,), torch.nan, dtype=scores.dtype))
-        values[block.batch.token[where]] = line[: len(where)]
+        where, length = block.batch.positions[row], block.batch.lengths[row]
+        if len(where) == length:  # lines are in token order
+            emitted[row] = line[:length]
+        else:
+            emitted[row] = torch.full((length,), torch.nan, dtype=scores.dtype)
+            emitted[row][block.batch.token[where]] = line[: len(where)]

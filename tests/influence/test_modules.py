@@ -64,5 +64,6 @@ def test_the_description_names_modules_dims_and_memory():
     assert "14 linear modules" in text
     assert "2 x model.layers.*.mlp.up_proj: k_in 4 of 32, k_out 6 of 48, D 24" in text
     # per token: 2 layers x (inputs 4 + 4 + 4 + 6, outputs 4 + 2 + 2 + 4 + 6 + 6 + 4) x 8 bytes
-    assert f"{2 * (18 + 28) * 8 / 1024:.1f} KiB per traced token in torch.float64" in text
+    assert f"{2 * (18 + 28) * 8 / 1024:.1f} KiB per traced token in float64" in text
+    assert "plus chunks of 64 MiB" in text
     assert "influence tracing is off" in InfluenceTracer(tiny_model(), InfluenceConfig()).describe()

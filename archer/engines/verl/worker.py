@@ -62,7 +62,11 @@ class ArcherWorker(ActorRolloutRefWorker):
         """Return the number of parameters, and what is traced."""
         recorder = self.engine.recorder
         parameters = sum(parameter.numel() for parameter in self.engine.module.parameters())
-        return parameters, recorder.tracer.describe() if recorder is not None else ""
+        if recorder is None:
+            return parameters, ""
+        computes_in = self.engine._autocast_dtype
+        with torch.autocast(get_device_name(), computes_in, enabled=computes_in != torch.float32):
+            return parameters, recorder.tracer.describe()
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def begin_update(self, plan: TracePlan) -> None:
