@@ -20,6 +20,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # joins the lines of a docstring
 )
 app.command("train", cls=train_command.TrainCommand)(train_command.train)
 app.command()(view)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.padding import Padding
+from rich.text import Text
 
 from archer.errors import ArcherError
 
@@ -137,9 +137,9 @@ def _list(
     console.print("every case has")
     for override in shared:
         console.print(f"  {override}", highlight=False, markup=False, soft_wrap=True)
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("case", "state", "its own overrides"):
-        table.add_column(column, no_wrap=column == "case", overflow="fold")
+    console.print("cases, each with its state and what it sets itself")
+    longest = max(len(case.name) for case in cases)
     for case in cases:
-        table.add_row(case.name, folder.case(case.name).read().status, escape(" ".join(map(short, case.own))))
-    console.print(table)
+        line = f"  {case.name:<{longest}}  {folder.case(case.name).read().status}"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print(Padding(Text(" ".join(map(short, case.own)), style="dim"), (0, 0, 0, 6)))

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -18,6 +17,7 @@ from archer.tracking.console import duration
 STYLES = {"done": "green", "failed": "bold red", "running": "cyan", "stopped": "yellow", "pending": "dim"}
 TAIL_BYTES = 64 * 1024
 REFRESH_S = 1.0
+BAR, ROOM_FOR_A_BAR = 12, 100  # columns; names of cases come first
 
 
 class Display:
@@ -28,6 +28,7 @@ class Display:
         # No refreshing thread: a process that forks while a thread prints may hang.
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
         self._drawn_at = -REFRESH_S
+        self._bar = BAR if console.width >= ROOM_FOR_A_BAR else 0
 
     def __enter__(self) -> "Display":
         if self._live is not None:
@@ -73,13 +74,20 @@ class Display:
         if len(shown) > self.console.height - 5:
             shown = tuple(c for c in shown if states[c.name].status not in ("pending", "done"))
         table = Table(box=None, padding=(0, 2, 0, 0))
-        for column in ("case", "state", "steps", "", "s/step", "time", "note"):
-            table.add_column(column, justify="right" if column in ("s/step", "time") else "left")
+        for column in ("case", "state", "steps", "s/step", "time", ""):
+            table.add_column(
+                column, justify="right" if column in ("s/step", "time") else "left", no_wrap=True
+            )
         for case in shown:
             table.add_row(*self._row(case, states[case.name], seconds.get(case.name)))
+        notes = [
+            Text(f"{case.name}: {note}", style="dim")
+            for case in shown
+            if (note := note_of(states[case.name]))
+        ]
         counts = [(s, sum(state.status == s for state in states.values())) for s in STYLES]
         line = Text("  ").join(Text(f"{n} {status}", style=STYLES[status]) for status, n in counts if n)
-        return Group(table, line)
+        return Group(table, *notes, line)
 
     def _row(self, case: PlannedCase, state: CaseState, seconds: float | None) -> list[RenderableType]:
         line = latest_metrics(self.folder.case(case.name).run(state.offloaded) / "metrics.jsonl")
@@ -87,16 +95,16 @@ class Display:
         total = case.total_steps
         pace = line.get("timing_s/step")
         last = state.attempts[-1] if state.attempts else None
+        running = total and state.status == "running"
         if seconds is None and last is not None:
             seconds = last.seconds
         return [
             case.name,
             Text(state.status, style=STYLES[state.status]),
             f"{step}/{total or '?'}",
-            ProgressBar(total=total, completed=step, width=12) if total and state.status == "running" else "",
             "" if pace is None else f"{pace:.2f}",
             "" if not seconds else duration(seconds),
-            escape(note_of(state)),
+            ProgressBar(total=total, completed=step, width=self._bar) if self._bar and running else "",
         ]
 
 

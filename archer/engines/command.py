@@ -240,6 +240,8 @@ class TrainCommand(TyperCommand):
         }
         for title, entries in rows.items():
             table = Table(box=None, show_header=False, padding=(0, 2, 0, 1))
+            table.add_column(no_wrap=True)
+            table.add_column()
             for name, text in entries.items():
                 table.add_row(f"[cyan]{name}[/cyan]", escape(text))
             console.print(f" [bold]{title}[/bold]", highlight=False)

@@ -41,8 +41,8 @@ def evaluate_command(
     model: Annotated[
         str | None,
         typer.Option(
-            help="A checkpoint (RUN/checkpoints/global_step_N), a run (its newest checkpoint), a Hugging "
-            "Face folder, a hub id, or builtin:tiny_reasoner.",
+            help="A checkpoint folder (global_step_N), a run (its newest checkpoint), a Hugging Face "
+            "folder, a hub id, or builtin:tiny_reasoner.",
             show_default=False,
         ),
     ] = None,
@@ -65,8 +65,8 @@ def evaluate_command(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for samples.jsonl and summary.json. Default: RUN/evaluation/DATA@N/global_step_N, "
-            "or output/evaluation/DATA@N/MODEL.",
+            help="Folder for samples.jsonl and summary.json. Default: evaluation/DATA@N/MODEL in the run's "
+            "folder; in output/ for a model from elsewhere.",
             show_default=False,
         ),
     ] = None,

@@ -3,6 +3,7 @@
 Everything that comes out of a trace is untrusted and passes through `visible` before it is printed.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -63,7 +64,7 @@ def render_step(
     for note in loaded.notes:
         console.print(Text(f"note: {note}", style="yellow"))
     if group is not None:
-        console.print(_group_table(arrays, values, rows, metric))
+        console.print(_group_table(arrays, values, rows, metric, group))
     console.print(_headline(arrays, step, row))
     prompt = arrays.prompt(row)
     if prompt is not None:
@@ -75,7 +76,7 @@ def render_step(
     tokens = token_texts(reader.vocab, arrays.responses[row, :length])
     bound = _bound(values[row][mask])
     console.print(_coloured(tokens, values[row, :length], mask[:length], metric, bound))
-    console.print(_legend(metric, bound))
+    console.print(_legend(metric, bound, bool(np.isfinite(values[row][mask]).all())))
     if top:
         console.print(_extremes(tokens, values[row], arrays, row, metric, top))
 
@@ -133,13 +134,14 @@ def _facts(arrays: TraceStep, row: int) -> list[str]:
     facts = [f"response {row}"]
     if arrays.group_id is not None:
         facts.append(f"group {arrays.group_id[row]}")
-    if arrays.uid is not None:
-        facts.append(f"uid {visible(str(arrays.uid[row]))}")
     if arrays.accepted is not None:
         facts.append("accepted" if arrays.accepted[row] else "rejected")
     if arrays.reward is not None:
         facts.append(f"reward {arrays.reward[row]:g}")
-    return [*facts, f"{arrays.lengths[row]} tokens"]
+    facts.append(f"{arrays.lengths[row]} tokens")
+    if arrays.uid is not None:
+        facts.append(f"uid {visible(str(arrays.uid[row]))}")
+    return facts
 
 
 def _headline(arrays: TraceStep, step: int, row: int) -> Text:
@@ -160,34 +162,59 @@ def _lines(text: str) -> str:
     return visible(text).replace("␊", "␊\n")
 
 
-def _legend(metric: Metric, bound: float) -> Text:
+def _legend(metric: Metric, bound: float, all_have_values: bool) -> Text:
     low = 0.0 if metric == "entropy" else -bound
     text = Text(f"{metric} {low:.3g} ")
     for value in np.linspace(low, bound, 15):
         text.append(" ", style=colour(float(value), bound, metric))
-    return text.append(f" {bound:.3g}   99th percentile of this response; underlined: no value")
+    lacking = "" if all_have_values else "; underlined: no value"
+    return text.append(f" {bound:.3g}   99th percentile of this response{lacking}")
 
 
 def _extremes(
     tokens: list[str], values: np.ndarray, arrays: TraceStep, row: int, metric: Metric, top: int
 ) -> Table:
-    table = Table("", "position", "id", "token", metric, title=f"top and bottom tokens by {metric}")
+    table = Table(title=f"top and bottom tokens by {metric}")
+    for column in ("", "position", "id", "token", metric):
+        table.add_column(column, justify="right" if column in ("position", "id") else "left")
     usable = np.flatnonzero(arrays.response_mask[row] & np.isfinite(values))
     order = usable[np.argsort(values[usable], kind="stable")]
-    for label, chosen in (("top", order[::-1][:top]), ("bottom", order[:top])):
+    ends = {"top": order[::-1][:top], "bottom": order[:top]}
+    numbers = iter(_aligned([values[position] for chosen in ends.values() for position in chosen]))
+    for label, chosen in ends.items():
         for position in chosen:
             cells = (label, str(position), str(arrays.responses[row, position]))
-            table.add_row(
-                *cells, Text(visible(tokens[position]).replace(" ", "␣")), f"{values[position]:.4g}"
-            )
+            table.add_row(*cells, Text(visible(tokens[position]).replace(" ", "␣")), next(numbers))
         table.add_section()
     return table
 
 
-def _group_table(arrays: TraceStep, values: np.ndarray, rows: list[int], metric: Metric) -> Table:
-    table = Table("responses of the group", f"mean {'|influence|' if metric == 'influence' else metric}")
-    for row in rows:
-        valid = values[row][arrays.response_mask[row]]
-        finite = np.abs(valid[np.isfinite(valid)])
-        table.add_row(Text(" · ".join(_facts(arrays, row))), f"{finite.mean():.4g}" if finite.size else "-")
+def _group_table(arrays: TraceStep, values: np.ndarray, rows: list[int], metric: Metric, group: int) -> Table:
+    """One line a response; what the trace does not hold has no column."""
+    table = Table(title=f"responses of group {group}")
+    columns: dict[str, list[str]] = {"response": [str(row) for row in rows]}
+    if arrays.accepted is not None:
+        columns["verdict"] = ["accepted" if arrays.accepted[row] else "rejected" for row in rows]
+    if arrays.reward is not None:
+        columns["reward"] = [f"{arrays.reward[row]:g}" for row in rows]
+    columns["tokens"] = [str(arrays.lengths[row]) for row in rows]
+    name = f"mean {'|influence|' if metric == 'influence' else metric}"
+    columns[name] = _aligned([_mean_size(values[row][arrays.response_mask[row]]) for row in rows])
+    for column in columns:
+        table.add_column(column, justify="left" if column in ("verdict", name) else "right")
+    for cells in zip(*columns.values(), strict=True):
+        table.add_row(*cells)
     return table
+
+
+def _mean_size(values: np.ndarray) -> float:
+    """Mean of |value| where there is one."""
+    finite = np.abs(values[np.isfinite(values)])
+    return float(finite.mean()) if finite.size else float("nan")
+
+
+def _aligned(values: Sequence[float]) -> list[str]:
+    """Four digits each, and the points below each other in a column that is flush left."""
+    texts = [f"{value:#.4g}" if np.isfinite(value) else "-" for value in values]
+    before = [len(text.partition(".")[0]) for text in texts]
+    return [" " * (max(before) - own) + text for text, own in zip(texts, before, strict=True)]

@@ -11,6 +11,7 @@ from rich.table import Table
 from archer.verify.result import CheckResult
 
 WORDS = {True: "holds", False: "FAILS", None: "reported"}
+NUMBER_WIDTH = 6  # of -0.123
 STYLES = {True: "green", False: "bold red", None: "cyan"}
 
 
@@ -70,7 +71,9 @@ def _reported_table(result: CheckResult) -> Table:
     table.caption, table.caption_justify = escape(f"{result.meaning} {result.note}"), "left"
     table.add_column("")
     for column in result.columns:
-        table.add_column(column, justify="right")
+        # long headings in two lines, so that the names before the figures have room
+        widest = max(NUMBER_WIDTH, (len(column) + 2) // 2, *map(len, column.split()))
+        table.add_column(column, justify="right", max_width=widest)
     for figure in result.figures:
         table.add_row(escape(figure.what), *(_reported_number(value) for value in figure.values))
     return table

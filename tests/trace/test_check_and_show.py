@@ -140,14 +140,28 @@ def test_the_view_holds_facts_tokens_and_the_most_extreme_ones(run_folder):
     arrays = TraceReader(run_folder / "influence_trace").read(1).arrays
     text = shown(run_folder / "influence_trace", metric="influence", response=1, top=2)
     verdict = "accepted" if arrays.accepted[1] else "rejected"
-    assert f"step 1 · response 1 · group 0 · uid prompt-0-é · {verdict} · reward {arrays.reward[1]:g}" in text
+    assert f"step 1 · response 1 · group 0 · {verdict} · reward {arrays.reward[1]:g}" in text
     valid = arrays.influence[1][arrays.response_mask[1]]
     rows = [line for line in text.splitlines() if "│ top" in line or "│ bottom" in line]
     assert len(rows) == min(2, valid.size) * 2
-    assert f"{valid.max():.4g}" in rows[0]
-    assert f"{valid.min():.4g}" in next(row for row in rows if "bottom" in row)
+    assert f"{valid.max():#.4g}" in rows[0]
+    assert f"{valid.min():#.4g}" in next(row for row in rows if "bottom" in row)
+    assert len({row.rindex(".") for row in rows}) == 1, "points are below each other"
     for token_id in arrays.responses[1][arrays.response_mask[1]]:
         assert f"t{token_id}" in text
+
+
+def test_a_group_is_listed_with_what_is_known_of_its_responses(run_folder):
+    arrays = TraceReader(run_folder / "influence_trace").read(1).arrays
+    text = shown(run_folder / "influence_trace", metric="influence", group=0, top=0)
+    rows = np.flatnonzero(arrays.group_id == 0)
+    lines = text.splitlines()[4 : 4 + len(rows)]
+    for row, line in zip(rows, lines, strict=True):
+        values = np.abs(arrays.influence[row][arrays.response_mask[row]].astype(np.float64))
+        mean = values[np.isfinite(values)].mean()
+        verdict = "accepted" if arrays.accepted[row] else "rejected"
+        cells = [str(row), verdict, f"{arrays.reward[row]:g}", str(arrays.lengths[row]), f"{mean:#.4g}"]
+        assert [cell.strip() for cell in line.strip("│").split("│")] == cells
 
 
 def test_a_trace_without_vocabulary_shows_ids(run_folder):

@@ -124,8 +124,8 @@ def _list(console: Console) -> None:
 
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("name", "on the hub", "what"):
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading, no_wrap=heading != "what")  # names are to be copied
     for one in DATA_SETS.values():
-        hub = "" if one.hub is None else one.hub.repo + (f" ({one.hub.config})" if one.hub.config else "")
+        hub = "" if one.hub is None else one.hub.repo + (f"\n({one.hub.config})" if one.hub.config else "")
         table.add_row(one.name, hub, escape(one.title))
     console.print(table)
