@@ -13,6 +13,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
 
 from archer.engines.local.model import disable_dropout
 from archer.engines.verl.influence import RankRecorder, TracedRows
+from archer.engines.verl.log_probs import chunked_log_probs
 from archer.influence import InfluenceConfig
 
 LossFunction = Callable[..., tuple[Tensor, dict[str, Any]]]
@@ -68,6 +69,11 @@ class TracedUpdate(FSDPEngine):
         length = int(micro_batch["input_ids"].offsets()[-1])
         recorder.open(rows.packed(self._get_packed_pad_size(length)) if packed else rows.padded())
         return super().forward_step(micro_batch, watched(loss_function, recorder, rows), forward_only)
+
+    def prepare_model_outputs(self, *args: Any, **options: Any) -> Any:
+        """Turn logits into log-probs and entropies."""
+        with chunked_log_probs():
+            return super().prepare_model_outputs(*args, **options)
 
     def optimizer_step(self) -> float:
         """Score the mini-batch while its weights are still those of its gradients, then step."""

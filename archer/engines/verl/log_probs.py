@@ -1,0 +1,79 @@
+"""Log-probabilities of tokens from logits on machines without flash-attention.
+
+There verl takes the tokens one by one, tens of thousands of launches in a micro-batch of its update. Here
+they go in chunks, and the logits are all that is kept for the backward.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import verl.utils.torch_functional as verl_functions
+import verl.workers.engine.fsdp.transformer_impl as fsdp
+from torch import Tensor
+
+CHUNK_ELEMENTS = 2**27  # of logits in float32: 512 MiB
+
+
+@contextmanager
+def chunked_log_probs() -> Iterator[None]:
+    """Inside, verl's FSDP engine takes its log-probs from here, unless flash-attention gives them."""
+    forbidden = os.environ.get("VERL_DISABLE_FLASH_ATTN_CE", "0") == "1"
+    if verl_functions.FLAH_ATTN_CROSS_ENTROPY_LOSS_AVAILABLE and not forbidden:
+        yield
+        return
+    stock = fsdp.logprobs_from_logits
+    fsdp.logprobs_from_logits = log_probs_from_logits
+    try:
+        yield
+    finally:
+        fsdp.logprobs_from_logits = stock
+
+
+def log_probs_from_logits(
+    logits: Tensor,  # [..., V]
+    labels: Tensor,  # [...]
+    inplace_backward: bool = True,
+) -> Tensor:  # [...]
+    """Return log pi(label) = z_label - logsumexp(z) in float32 or wider, as verl's function of this name.
+
+    `inplace_backward` is verl's permission to overwrite the logits, which is not used.
+    """
+    rows = logits.reshape(-1, logits.shape[-1])
+    return _TokenLogProbs.apply(rows, labels.reshape(-1)).view(labels.shape)
+
+
+class _TokenLogProbs(torch.autograd.Function):
+    """d log pi(a) / dz_v = [v = a] - pi_v, with pi = softmax(z) computed again from z and its logsumexp."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Tensor) -> Tensor:
+        wide = torch.promote_types(logits.dtype, torch.float32)
+        chosen = torch.empty(len(labels), dtype=wide, device=logits.device)
+        normaliser = torch.empty_like(chosen)
+        for part in _chunks(logits):
+            z = logits[part].to(wide)
+            normaliser[part] = z.logsumexp(-1)
+            chosen[part] = z.gather(-1, labels[part, None]).squeeze(-1)
+        ctx.save_for_backward(logits, labels, normaliser)
+        return chosen - normaliser
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        logits, labels, normaliser = ctx.saved_tensors
+        (gradient,) = gradients
+        result = torch.empty_like(logits)
+        for part in _chunks(logits):
+            along = gradient[part, None].to(normaliser.dtype)
+            z = logits[part].to(normaliser.dtype)
+            pull = (z - normaliser[part, None]).exp_().mul_(-along)
+            result[part] = pull.scatter_add_(-1, labels[part, None], along)
+        return result, None
+
+
+def _chunks(logits: Tensor) -> Iterator[slice]:
+    size = max(1, CHUNK_ELEMENTS // logits.shape[-1])
+    for begin in range(0, len(logits), size):
+        yield slice(begin, begin + size)
