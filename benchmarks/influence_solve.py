@@ -23,11 +23,12 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from archer.influence.blocks import CHUNK_ELEMENTS, blocks_of
 from archer.influence.bundle import Bundle
 from archer.influence.config import InfluenceConfig
 from archer.influence.counters import Counters, Stopwatch
 from archer.influence.distributed import Alone
-from archer.influence.factors import CHUNK_ELEMENTS, MicroBatch, blocks_of
+from archer.influence.factors import MicroBatch
 from archer.influence.groups import Group
 from archer.influence.modules import TracedModule
 from archer.influence.projection import NoProjection

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from archer.errors import ArcherError
+from archer.influence.blocks import Block, blocks_of
 from archer.influence.config import InfluenceConfig
 from archer.influence.distributed import Alone, Exchange
-from archer.influence.factors import Block, MicroBatch, blocks_of
+from archer.influence.factors import MicroBatch
 from archer.influence.groups import Group
 from archer.influence.modules import TracedModule
 from archer.influence.solve import use_dual

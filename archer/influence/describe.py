@@ -6,8 +6,8 @@ import re
 
 import torch
 
+from archer.influence.blocks import chunk_elements
 from archer.influence.config import InfluenceConfig
-from archer.influence.factors import chunk_elements
 from archer.influence.modules import TracedModule
 
 MIB = 1 << 20

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from archer.influence.blocks import Block
 from archer.influence.bundle import Bundle, solved_together
 from archer.influence.config import InfluenceConfig
 from archer.influence.counters import Counters, Stopwatch
-from archer.influence.factors import Block
 from archer.influence.groups import contrast_weights
 from archer.influence.modules import TracedModule
 from archer.influence.solve import (

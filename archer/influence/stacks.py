@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from archer.influence.factors import Block, chunk_elements
+from archer.influence.blocks import Block, chunk_elements
 from archer.influence.modules import TracedModule
 
 

@@ -22,13 +22,14 @@ import torch
 from torch import Tensor, nn
 
 from archer.errors import ArcherError
+from archer.influence.blocks import Block
 from archer.influence.bundle import Bundle, make_bundles
 from archer.influence.capture import STORAGE, Capture, product_dtype
 from archer.influence.config import InfluenceConfig
 from archer.influence.counters import Counters, Stopwatch
 from archer.influence.describe import describe
 from archer.influence.distributed import Alone, Exchange, Ranks
-from archer.influence.factors import Block, MicroBatch
+from archer.influence.factors import MicroBatch
 from archer.influence.groups import Group, Selection, comparison_groups, select_groups
 from archer.influence.layout import Layout
 from archer.influence.modules import TracedModule, traced_modules
@@ -219,7 +220,7 @@ class InfluenceTracer:
         row, token = capture.layout.row[capture.kept], capture.layout.token[capture.kept]
         scale = None if objective is None else objective.scale()
         batch = MicroBatch(row, token, u, v, scale, capture.lengths, version)
-        _ = batch.positions  # found here, while a GPU is still at work on the backward
+        _ = batch.positions, batch.begins  # found here, while a GPU is still at work on the backward
         self._batches.append(batch)
         self.counters.debug_micro_batches += 1
         self.counters.debug_captured_tokens += int((row >= 0).sum())
@@ -263,11 +264,12 @@ class InfluenceTracer:
 
 def _emit(emitted: dict[int, Tensor], bundle: Bundle, block: Block, scores: Tensor) -> None:
     rows = bundle.rows
-    for member, line in zip(block.responses, scores, strict=True):
+    for member, first, line in zip(block.responses, block.first, scores, strict=True):
         row = rows[member]
         where, length = block.batch.positions[row], block.batch.lengths[row]
-        if len(where) == length:  # lines are in token order
-            emitted[row] = line[:length]
-        else:
+        values = line[first : first + len(where)]  # in token order
+        if len(where) < length:
             emitted[row] = torch.full((length,), torch.nan, dtype=scores.dtype)
-            emitted[row][block.batch.token[where]] = line[: len(where)]
+            emitted[row][block.batch.token[where]] = values
+        else:
+            emitted[row] = values

@@ -138,7 +138,7 @@ def test_scores_are_float32_and_free_the_factors(problem):
 def test_small_chunks_change_nothing(problem, monkeypatch):
     changes = {"hessian_source": "token", "solver": "primal", "score_normalization": "token_norm"}
     whole = traced_scores(problem, traced_config(**changes))
-    monkeypatch.setattr("archer.influence.factors.CHUNK_ELEMENTS", 40)
+    monkeypatch.setattr("archer.influence.blocks.CHUNK_ELEMENTS", 40)
     assert_same_scores(traced_scores(problem, traced_config(**changes)), whole)
 
 

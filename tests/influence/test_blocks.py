@@ -1,0 +1,78 @@
+"""Captured factors as rectangles of responses and tokens."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from archer.influence.blocks import blocks_of
+from archer.influence.factors import MicroBatch
+from archer.influence.layout import Layout
+from archer.influence.modules import TracedModule
+from archer.influence.projection import NoProjection
+
+MODULES = [TracedModule(name, nn.Identity(), NoProjection(3), NoProjection(2)) for name in ("a", "b")]
+CPU = torch.device("cpu")
+SEQUENCES = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 6)), min_size=1, max_size=6)
+
+
+def captured(layout: Layout, keep_all: bool, scaled: bool) -> MicroBatch:
+    """Factors that tell their position; NaN scales and infinite factors where nothing is traced."""
+    kept = torch.arange(layout.size) if keep_all else (layout.row >= 0).nonzero().squeeze(1)
+    row, token = layout.row[kept], layout.token[kept]
+    place = torch.where(row >= 0, torch.arange(len(kept), dtype=torch.float64), torch.inf)
+
+    def side(width: int) -> dict[str, torch.Tensor]:
+        return {m.name: place[:, None] + 100 * torch.arange(width) + 1000 * n for n, m in enumerate(MODULES)}
+
+    scale = torch.where(row >= 0, 1.0 + torch.arange(len(kept)), torch.nan) if scaled else None
+    return MicroBatch(row, token, side(2), side(3), scale, layout.lengths(), 0)
+
+
+@given(sequences=SEQUENCES, data=st.data())
+def test_every_line_of_every_response_is_where_the_block_says(sequences, data):
+    prompts, lengths = zip(*sequences, strict=True)
+    rows = data.draw(st.permutations(range(len(sequences))))
+    traced = [row if data.draw(st.integers(0, 3)) else -1 for row in rows]
+    make = data.draw(st.sampled_from(["padded", "packed"]))
+    width = max(p + n for p, n in sequences) + data.draw(st.integers(0, 2))
+    layout = (
+        Layout.padded(traced, prompts, lengths, width)
+        if make == "padded"
+        else Layout.packed(traced, prompts, lengths)
+    )
+    batch = captured(layout, data.draw(st.booleans()), data.draw(st.booleans()))
+    wanted = sorted(row for row in traced if row >= 0 and data.draw(st.integers(0, 4)))
+    found = set()
+    for block in blocks_of([batch], wanted, MODULES, CPU, torch.float64):
+        u, v = block.lines(MODULES)
+        for number, (member, first) in enumerate(zip(block.responses, block.first, strict=True)):
+            where = batch.positions[wanted[member]]
+            columns = torch.arange(first, first + len(where))
+            found.add(wanted[member])
+            assert block.mask[number].nonzero().squeeze(1).tolist() == columns.tolist()
+            assert torch.equal(block.index[number, columns], where)
+            weights = torch.zeros(block.mask.shape[1], dtype=torch.float64)
+            weights[columns] = 1.0 if batch.scale is None else batch.scale[where].double()
+            assert torch.equal(block.weight[number], weights)
+            for m, traced_module in enumerate(MODULES):
+                assert torch.equal(u[m, number, columns], batch.u[traced_module.name][where])
+                assert torch.equal(v[m, number, columns], batch.v[traced_module.name][where])
+        assert block.padded == (not block.mask.all())
+        assert block.members.tolist() == list(block.responses)
+    assert found == set(wanted)
+
+
+def test_responses_in_rows_of_one_width_are_seen_without_a_copy():
+    batch = captured(Layout.padded([0, 1, 2], [2, 3, 1], [4, 2, 5], 7), keep_all=True, scaled=False)
+    (block,) = blocks_of([batch], [0, 1, 2], MODULES, CPU, torch.float64)
+    assert block.grid is not None and block.first == (1, 2, 0)
+    u, _ = block.lines(MODULES[:1])
+    assert u.data_ptr() == batch.u["a"].data_ptr()
+
+
+def test_responses_of_other_lengths_without_padding_are_gathered():
+    batch = captured(Layout.packed([0, 1, 2], [1, 1, 1], [4, 2, 5]), keep_all=False, scaled=False)
+    (block,) = blocks_of([batch], [0, 1, 2], MODULES, CPU, torch.float64)
+    assert block.grid is None
+    assert block.mask.sum(1).sort().values.tolist() == [2, 4, 5]
