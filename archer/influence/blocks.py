@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -88,21 +89,21 @@ class Block:
             # Copying what other blocks need would cost more than a call for each module.
             here = self.index.flatten().to(factors[0].device)
             return torch.stack([f.index_select(0, here) for f in factors]).to(device).view(shape)
-        moved = [f.to(device, non_blocking=True) for f in factors]
-        stacked = torch.stack(moved) if len(moved) > 1 else moved[0].unsqueeze(0)
+        if factors[0].device != device:
+            factors = [f.to(device, non_blocking=True) for f in factors]
+        stacked = torch.stack(factors) if len(factors) > 1 else factors[0].unsqueeze(0)
         if self.grid is None:
             return stacked.index_select(1, self.index.flatten()).view(shape)
         rows = stacked.reshape(len(factors), len(self.index), self.grid.width, -1)
         return rows.narrow(2, self.grid.column, self.index.shape[1])
 
 
-@dataclass(frozen=True, eq=False)
-class _Entry:
+class _Entry(NamedTuple):
     """A response of a bundle in a micro-batch."""
 
     member: int
-    positions: Tensor
-    begin: int  # position of the first token
+    row: int
+    length: int
 
 
 def blocks_of(
@@ -127,7 +128,7 @@ def blocks_of(
     blocks = []
     for batch in batches:
         present = [
-            _Entry(member, batch.positions[row], int(batch.positions[row][0]))
+            _Entry(member, row, len(batch.positions[row]))
             for member, row in enumerate(rows)
             if row in batch.positions
         ]
@@ -136,10 +137,9 @@ def blocks_of(
             blocks.append(_grid_block(batch, present, grid, device, dtype))
             continue
         # Neighbours of similar length waste little padding.
-        present.sort(key=lambda entry: len(entry.positions))
+        present.sort(key=lambda entry: entry.length)
         while present:
-            longest = len(present[-1].positions)
-            fit = max(1, room // max(longest * width, dim))
+            fit = max(1, room // max(present[-1].length * width, dim))
             blocks.append(_gathered_block(batch, present[-fit:], device, dtype))
             present = present[:-fit]
     return blocks
@@ -147,56 +147,53 @@ def blocks_of(
 
 def _grid(batch: MicroBatch, entries: list[_Entry]) -> Grid | None:
     """The grid whose rows hold one of the entries each, all of them in order of position (sorted here)."""
-    size, rows = len(batch.row), len(entries)
-    if rows == 0 or size % rows or batch.begins is None:
+    size, rows, begins = len(batch.row), len(entries), batch.begins
+    if rows == 0 or size % rows or begins is None:
         return None
-    entries.sort(key=lambda entry: entry.begin)
+    entries.sort(key=lambda entry: begins[entry.row])
     width = size // rows
-    columns = [entry.begin - number * width for number, entry in enumerate(entries)]
-    inside = (
-        column >= 0 and column + len(entry.positions) <= width
-        for column, entry in zip(columns, entries, strict=True)
-    )
-    return Grid(width, min(columns)) if all(inside) else None
+    columns = [begins[entry.row] - number * width for number, entry in enumerate(entries)]
+    for column, entry in zip(columns, entries, strict=True):
+        if column < 0 or column + entry.length > width:
+            return None
+    return Grid(width, min(columns))
 
 
 def _grid_block(
     batch: MicroBatch, entries: list[_Entry], grid: Grid, device: torch.device, dtype: torch.dtype
 ) -> Block:
+    assert batch.begins is not None
     starts = range(grid.column, len(batch.row), grid.width)  # of the block's columns in each row
-    first = tuple(entry.begin - start for entry, start in zip(entries, starts, strict=True))
-    lengths = [len(entry.positions) for entry in entries]
-    columns = torch.arange(max(map(sum, zip(first, lengths, strict=True))))
-    index = send(torch.tensor(starts)[:, None] + columns, device)
-    begin, length = torch.tensor(first)[:, None], torch.tensor(lengths)[:, None]
-    mask = (columns >= begin) & (columns < begin + length)
-    return _block(batch, entries, first, index, send(mask, device), not bool(mask.all()), dtype, grid)
+    first = [batch.begins[entry.row] - start for entry, start in zip(entries, starts, strict=True)]
+    end = [column + entry.length for column, entry in zip(first, entries, strict=True)]
+    responses = [entry.member for entry in entries]
+    # A few numbers are sent, the rest is made where it is needed.
+    members, start, begin, stop = send(torch.tensor([responses, list(starts), first, end]), device)
+    columns = torch.arange(max(end), device=device)
+    mask = (columns >= begin[:, None]) & (columns < stop[:, None])
+    padded = any(first) or min(end) < max(end)
+    index = start[:, None] + columns
+    weight = _weight(batch, index, mask, dtype)
+    return Block(batch, tuple(responses), tuple(first), members, index, weight, mask, padded, grid)
 
 
 def _gathered_block(
     batch: MicroBatch, entries: list[_Entry], device: torch.device, dtype: torch.dtype
 ) -> Block:
-    index = torch.nn.utils.rnn.pad_sequence([entry.positions for entry in entries], True, padding_value=-1)
-    padded = len(entries[0].positions) != len(entries[-1].positions)  # entries come sorted by length
+    positions = [batch.positions[entry.row] for entry in entries]
+    index = torch.nn.utils.rnn.pad_sequence(positions, True, padding_value=-1)
+    padded = entries[0].length != entries[-1].length  # entries come sorted by length
     index = send(index, device)
     mask = index >= 0
     index = torch.where(mask, index, index[:, :1]) if padded else index
-    return _block(batch, entries, (0,) * len(entries), index, mask, padded, dtype, None)
-
-
-def _block(
-    batch: MicroBatch,
-    entries: list[_Entry],
-    first: tuple[int, ...],
-    index: Tensor,
-    mask: Tensor,
-    padded: bool,
-    dtype: torch.dtype,
-    grid: Grid | None,
-) -> Block:
-    weight = mask.to(dtype)
-    if batch.scale is not None:
-        weight = torch.where(mask, batch.scale.to(mask.device, dtype)[index], weight)
     responses = tuple(entry.member for entry in entries)
-    members = send(torch.tensor(responses), mask.device)
-    return Block(batch, responses, first, members, index, weight, mask, padded, grid)
+    members = send(torch.tensor(responses), device)
+    weight = _weight(batch, index, mask, dtype)
+    return Block(batch, responses, (0,) * len(entries), members, index, weight, mask, padded, None)
+
+
+def _weight(batch: MicroBatch, index: Tensor, mask: Tensor, dtype: torch.dtype) -> Tensor:
+    if batch.scale is None:
+        return mask.to(dtype)
+    scale = batch.scale.to(mask.device, dtype)[index]
+    return torch.where(mask, scale, torch.zeros_like(scale))
