@@ -56,8 +56,8 @@ class Scorer:
         with self.stopwatch.timing("solve"):
             gradients, broken = self._response_gradients(bundle, stacks, reader)
             duals = self._response_duals(bundle, stacks, gradients)
-            contrast = self._contrast(bundle)
-        totals = [Totals.like(block) for block in bundle.blocks]
+            contrast = self._contrast(bundle, broken)
+        totals = [Totals.like(block, self._normalize) for block in bundle.blocks]
         for stack, G in zip(stacks, gradients, strict=True):
             if self.config.hessian_source == "token" and self._dual(bundle, stack):
                 with self.stopwatch.timing("solve"):
@@ -68,11 +68,7 @@ class Scorer:
                 directions = inverse.directions(contrast, G)
             with self.stopwatch.timing("scoring"):
                 self._add(bundle, stack, reader, inverse, directions, totals)
-        scores = [total.normalized() if self._normalize else total.score for total in totals]
-        if self._may_be(broken):
-            for block, score in zip(bundle.blocks, scores, strict=True):
-                score.masked_fill_(broken[block.members // bundle.size].unsqueeze(1), torch.nan)
-        return scores
+        return [total.normalized() if self._normalize else total.score for total in totals]
 
     def read(self, scores: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
         """Scores of any bundles on the CPU; an error when a solve behind them failed.
@@ -93,11 +89,12 @@ class Scorer:
     def _normalize(self) -> bool:
         return self.config.score_normalization == "token_norm"
 
-    def _contrast(self, bundle: Bundle) -> Tensor:
-        """c, [B, S, R]."""
+    def _contrast(self, bundle: Bundle, broken: Tensor) -> Tensor:
+        """c, [B, S, R]; NaN in groups with a gradient that is not finite, and so are all their scores."""
         agg, exclude = self.config.contrastive_agg, self.config.exclude_self_response
         weights = torch.stack([contrast_weights(g.accepted, agg, exclude) for g in bundle.groups])
-        return send(weights, self.device)
+        contrast = send(weights, self.device)
+        return contrast.masked_fill(broken[:, None, None], torch.nan) if self._may_be(broken) else contrast
 
     def _may_be(self, flags: Tensor) -> bool:
         """Whether some flag is set, as far as can be said without waiting for a GPU."""
@@ -127,7 +124,7 @@ class Scorer:
             part.div_(counts).view(len(stack), len(bundle.groups), bundle.size, -1)
             for stack, part in zip(stacks, views(sums, stacks, members), strict=True)
         ]
-        broken = ~torch.stack([G.sum(dim=(0, 2, 3)) for G in gradients]).sum(0).isfinite()
+        broken = ~torch.stack([G.sum(dim=(0, 2, 3)) for G in gradients], 1).isfinite().all(1)
         self._broken.append(broken)
         if self._may_be(broken):
             for G in gradients:
@@ -222,16 +219,19 @@ class Scorer:
 
 @dataclass(frozen=True, eq=False)
 class Totals:
-    """Sums over modules for one block, [b, l] each: the score and the token's squared H^-1 norm."""
+    """Sums over modules for one block: the score [b, l] and, where it is wanted, the squared H^-1 norm [b, l]
+    of the token."""
 
     score: Tensor
     norm: Tensor
 
     @classmethod
-    def like(cls, block: Block) -> Totals:
+    def like(cls, block: Block, with_norm: bool) -> Totals:
         """Zeros."""
-        return cls(torch.zeros_like(block.weight), torch.zeros_like(block.weight))
+        score = torch.zeros_like(block.weight)
+        return cls(score, torch.zeros_like(score) if with_norm else score.new_empty(0))
 
     def normalized(self) -> Tensor:
         """score / sqrt(g^T H^-1 g); 0 for a token without gradient."""
-        return torch.where(self.norm > 0, self.score * self.norm.rsqrt(), 0.0)
+        nothing = (self.norm == 0) & (self.score == 0)
+        return torch.where(nothing, 0.0, self.score * self.norm.rsqrt())

@@ -147,7 +147,9 @@ def dual_inverses(Gs: list[Tensor], reg_lambda: float, reg_rule: RegRule) -> lis
     K = torch.cat([kernel_of(G.to(wide)) for G in Gs])  # [M, B, R, R]
     trace = K.diagonal(dim1=-2, dim2=-1).sum(-1)  # [M, B]
     sizes = [G.shape[-1] for G in Gs for _ in range(len(G))]
-    dims = send(torch.tensor(sizes, dtype=trace.dtype).unsqueeze(1), trace.device)
+    dims: int | Tensor = sizes[0]
+    if len(Gs) > 1:
+        dims = send(torch.tensor(sizes, dtype=trace.dtype).unsqueeze(1), trace.device)
     lam = damping(trace, dims, K.shape[-1], reg_lambda, reg_rule)
     K.diagonal(dim1=-2, dim2=-1).add_(lam.unsqueeze(-1))
     factor, failed = _cholesky(K)

@@ -374,8 +374,9 @@ def test_groups_of_different_mini_batches_are_scored_under_their_own_weights(pro
     assert_same_scores({row: scores[row] for row in again}, again)
 
 
-def test_gradients_that_are_not_finite_give_nan_scores_and_a_count(problem):
-    tracer = InfluenceTracer(problem.model, traced_config())
+@pytest.mark.parametrize("knobs", [{}, {"score_normalization": "token_norm"}, {"hessian_source": "token"}])
+def test_gradients_that_are_not_finite_give_nan_scores_and_a_count(problem, knobs):
+    tracer = InfluenceTracer(problem.model, traced_config(**knobs))
     problem.advantages[5] = torch.nan
     problem.update(tracer)
     scores = tracer.scores(problem.groups)
