@@ -61,10 +61,10 @@ class Scorer:
         for stack, G in zip(stacks, gradients, strict=True):
             if self.config.hessian_source == "token" and self._dual(bundle, stack):
                 with self.stopwatch.timing("solve"):
-                    self._add_by_token_kernel(bundle, stack, (contrast.to(G) @ G)[0, 0], totals)
+                    self._add_by_token_kernel(bundle, stack, (contrast.to(G) @ G)[0, 0], broken, totals)
                 continue
             with self.stopwatch.timing("solve"):
-                inverse = duals[stack] if stack in duals else self._inverse(bundle, stack, G)
+                inverse = duals[stack] if stack in duals else self._inverse(bundle, stack, G, broken)
                 directions = inverse.directions(contrast, G)
             with self.stopwatch.timing("scoring"):
                 self._add(bundle, stack, reader, inverse, directions, totals)
@@ -143,7 +143,7 @@ class Scorer:
         self._failed.append(inverses[0].failed)
         return dict(zip(chosen, inverses, strict=True))
 
-    def _inverse(self, bundle: Bundle, stack: ModuleStack, G: Tensor) -> InverseHessian:
+    def _inverse(self, bundle: Bundle, stack: ModuleStack, G: Tensor, broken: Tensor) -> InverseHessian:
         if self.config.hessian_mode == "identity":
             return Identity()
         (traced,) = stack.modules
@@ -152,7 +152,7 @@ class Scorer:
         H = self._token_hessian(bundle, traced) if of_tokens else G[0, 0].T @ G[0, 0]
         count = self._gradients_in_hessian(bundle)
         inverse = primal_inverse(H, count, self.config.reg_lambda, self.config.reg_rule)
-        self._failed.append(inverse.failed)
+        self._failed.append(inverse.failed & ~broken.all())
         return inverse
 
     def _token_hessian(self, bundle: Bundle, traced: TracedModule) -> Tensor:
@@ -187,7 +187,7 @@ class Scorer:
                     total.norm[:, part] += inverse.squared_norms(g)
 
     def _add_by_token_kernel(
-        self, bundle: Bundle, stack: ModuleStack, B: Tensor, totals: list[Totals]
+        self, bundle: Bundle, stack: ModuleStack, B: Tensor, broken: Tensor, totals: list[Totals]
     ) -> None:
         """score_t += [(K + lambda I)^-1 a]_t with a_t = u_t^T B v_t over all tokens, B = c G [S, D]."""
         self.counters.debug_dual_solves += 1
@@ -199,7 +199,7 @@ class Scorer:
         U = bundle.exchange.gather_lines(self._lines([u[block.mask] for block, u, _ in loaded], k_out), lines)
         V = bundle.exchange.gather_lines(self._lines([v[block.mask] for block, _, v in loaded], k_in), lines)
         solver = token_dual(U, V, self.config.reg_lambda, self.config.reg_rule)
-        self._failed.append(solver.failed)
+        self._failed.append(solver.failed & ~broken.all())  # tokens that are not finite have no solution
         alignment = torch.stack([((U @ Q) * V).sum(-1) for Q in B.view(-1, k_out, k_in)], dim=1)  # [T, S]
         scores = solver.scores(alignment)[here]
         norms = solver.squared_norms()[here] if self._normalize else None

@@ -374,7 +374,17 @@ def test_groups_of_different_mini_batches_are_scored_under_their_own_weights(pro
     assert_same_scores({row: scores[row] for row in again}, again)
 
 
-@pytest.mark.parametrize("knobs", [{}, {"score_normalization": "token_norm"}, {"hessian_source": "token"}])
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {},
+        {"hessian_mode": "identity"},
+        {"solver": "primal"},
+        {"score_normalization": "token_norm"},
+        {"hessian_source": "token", "solver": "dual"},
+        {"hessian_source": "token", "solver": "primal", "score_normalization": "token_norm"},
+    ],
+)
 def test_gradients_that_are_not_finite_give_nan_scores_and_a_count(problem, knobs):
     tracer = InfluenceTracer(problem.model, traced_config(**knobs))
     problem.advantages[5] = torch.nan
