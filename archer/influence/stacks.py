@@ -111,17 +111,20 @@ def block_sums(
 ) -> Tensor:  # [m, b, D]
     """sum_t w_t u_t (x) v_t of each response of the block, w_t its token weights and the modules' scale.
 
-    Products of bfloat16 numbers are exact in float32, where tensor cores add them up: only weights that
-    differ from token to token need wider factors.
+    Products of bfloat16 numbers are exact in float32, where tensor cores add them up: only weights other than
+    0 and 1 need wider factors.
     """
-    dtype, scale = block.weight.dtype, stack.modules[0].scale
-    if u.dtype == torch.bfloat16 and u.is_cuda and dtype == torch.float32 and block.batch.scale is None:
-        u = u * block.mask.unsqueeze(-1) if block.padded else u
-        sums = torch.bmm(u.flatten(0, 1).mT, v.flatten(0, 1), out_dtype=dtype).mul_(scale)
+    dtype = block.weight.dtype
+    if block.batch.scale is not None:
+        u = u.to(dtype) * block.weight.unsqueeze(-1)
+    elif block.padded:
+        u = u * block.mask.unsqueeze(-1)
+    if u.dtype == torch.bfloat16 and u.is_cuda and dtype == torch.float32:
+        sums = torch.bmm(u.flatten(0, 1).mT, v.flatten(0, 1), out_dtype=dtype)
     else:
-        u = u.to(dtype) * (block.weight * scale).unsqueeze(-1)
-        sums = torch.bmm(u.flatten(0, 1).mT, v.to(dtype).flatten(0, 1))
-    return sums[:, : stack.k_out, : stack.k_in].reshape(len(stack), -1, stack.dim)
+        sums = torch.bmm(u.to(dtype).flatten(0, 1).mT, v.to(dtype).flatten(0, 1))
+    sums = sums[:, : stack.k_out, : stack.k_in].mul_(stack.modules[0].scale)
+    return sums.reshape(len(stack), -1, stack.dim)
 
 
 def views(flat: Tensor, stacks: Sequence[ModuleStack], members: int) -> list[Tensor]:
