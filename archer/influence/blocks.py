@@ -128,9 +128,7 @@ def blocks_of(
     blocks = []
     for batch in batches:
         present = [
-            _Entry(member, row, len(batch.positions[row]))
-            for member, row in enumerate(rows)
-            if row in batch.positions
+            _Entry(member, row, batch.counts[row]) for member, row in enumerate(rows) if row in batch.counts
         ]
         grid = _grid(batch, present)
         if grid is not None and len(present) * max(grid.width * width, dim) <= room:
@@ -147,12 +145,12 @@ def blocks_of(
 
 def _grid(batch: MicroBatch, entries: list[_Entry]) -> Grid | None:
     """The grid whose rows hold one of the entries each, all of them in order of position (sorted here)."""
-    size, rows, begins = len(batch.row), len(entries), batch.begins
-    if rows == 0 or size % rows or begins is None:
+    size, rows, runs = len(batch.row), len(entries), batch.runs
+    if rows == 0 or size % rows or runs is None:
         return None
-    entries.sort(key=lambda entry: begins[entry.row])
+    entries.sort(key=lambda entry: runs[entry.row])
     width = size // rows
-    columns = [begins[entry.row] - number * width for number, entry in enumerate(entries)]
+    columns = [runs[entry.row][0] - number * width for number, entry in enumerate(entries)]
     for column, entry in zip(columns, entries, strict=True):
         if column < 0 or column + entry.length > width:
             return None
@@ -162,9 +160,9 @@ def _grid(batch: MicroBatch, entries: list[_Entry]) -> Grid | None:
 def _grid_block(
     batch: MicroBatch, entries: list[_Entry], grid: Grid, device: torch.device, dtype: torch.dtype
 ) -> Block:
-    assert batch.begins is not None
+    assert batch.runs is not None
     starts = range(grid.column, len(batch.row), grid.width)  # of the block's columns in each row
-    first = [batch.begins[entry.row] - start for entry, start in zip(entries, starts, strict=True)]
+    first = [batch.runs[entry.row][0] - start for entry, start in zip(entries, starts, strict=True)]
     end = [column + entry.length for column, entry in zip(first, entries, strict=True)]
     responses = [entry.member for entry in entries]
     # A few numbers are sent, the rest is made where it is needed.

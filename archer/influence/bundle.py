@@ -63,11 +63,12 @@ def bundled(
     """
     total = sum(traced.dim for traced in modules)
     room = CUDA_BUNDLE_ELEMENTS if device.type == "cuda" else BUNDLE_ELEMENTS
+    sizes = {len(group.rows) for group in groups}
+    most = {R: room // (R * total) if solved_together(R, modules, config) else 1 for R in sizes}
     bundles: list[list[Group]] = []
     for group in groups:
         R = len(group.rows)
-        most = room // (R * total) if solved_together(R, modules, config) else 1
-        if bundles and len(bundles[-1][0].rows) == R and len(bundles[-1]) < most:
+        if bundles and len(bundles[-1][0].rows) == R and len(bundles[-1]) < most[R]:
             bundles[-1].append(group)
         else:
             bundles.append([group])
@@ -96,8 +97,9 @@ def make_bundles(
     exchange.agree(groups, problem)
     counts = token_counts(rows_of(groups), batches, exchange)
     counts_of = dict(zip(groups, counts.split([len(g.rows) for g in groups], dim=1), strict=True))
-    spread = [g for g in groups if int((counts_of[g].sum(1) > 0).sum()) > 1]
-    here = [g for g in groups if g not in spread and bool((counts_of[g][exchange.rank] > 0).any())]
+    holders = {group: _holders(counts_of[group]) for group in groups}
+    spread = [g for g in groups if len(holders[g]) > 1]
+    here = [g for g in groups if holders[g] == [exchange.rank]]
     for together in bundled(spread, modules, config, device):
         tokens = torch.cat([counts_of[group] for group in together], dim=1)
         yield Bundle(
@@ -106,6 +108,11 @@ def make_bundles(
     for together in bundled(here, modules, config, device):
         tokens = torch.cat([counts_of[group] for group in together], dim=1).sum(0, keepdim=True)
         yield Bundle(together, blocks_of(batches, rows_of(together), modules, device, dtype), tokens, Alone())
+
+
+def _holders(counts: Tensor) -> list[int]:
+    """The ranks that captured tokens of a group, from their counts [ranks, R]."""
+    return [rank for rank, tokens in enumerate(counts.tolist()) if any(tokens)]
 
 
 def rows_of(groups: list[Group]) -> list[int]:
@@ -127,7 +134,7 @@ def mixed_weights(group: Group, batches: Sequence[MicroBatch]) -> str | None:
 
 def token_counts(rows: list[int], batches: Sequence[MicroBatch], exchange: Exchange) -> Tensor:
     """Traced tokens of each row on each rank, int64 [ranks, rows]; an error when a row has none anywhere."""
-    tokens = {row: len(where) for batch in batches for row, where in batch.positions.items()}
+    tokens = {row: count for batch in batches for row, count in batch.counts.items()}
     mine = torch.tensor([tokens.get(row, 0) for row in rows], dtype=torch.int64)
     counts = exchange.gather_counts(mine)
     absent = [row for row, total in zip(rows, counts.sum(0).tolist(), strict=True) if total == 0]

@@ -26,7 +26,7 @@ from archer.influence.layout import Layout
 from archer.influence.modules import TracedModule
 from archer.influence.projection import AnyProjection, NoProjection
 
-KEEP_ALL = 0.9  # share of traced positions from which on the factors of all positions are kept
+KEEP_ALL = 0.7  # share of traced positions from which on the factors of all positions are kept
 STORAGE = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 
 
@@ -120,6 +120,15 @@ class Capture:
         if self._config.grad_offload_to_cpu and self._stopwatch.device.type == "cuda":
             torch.cuda.synchronize(self._stopwatch.device)  # copies to the CPU run behind the program
         return u, v
+
+    def runs(self) -> dict[int, tuple[int, int]] | None:
+        """(first line of the factors, number of lines) of each response, where the layout knows its runs."""
+        runs = self.layout.runs
+        if runs is None or not self.selects:
+            return runs
+        first = torch.searchsorted(self.kept, torch.tensor([begin for begin, _ in runs.values()]))
+        lengths = (length for _, length in runs.values())
+        return dict(zip(runs, zip(first.tolist(), lengths, strict=True), strict=True))
 
     def _forward(self, site: Site, x: Tensor, y: Tensor) -> None:
         self._counters.debug_forward_hook_calls += 1

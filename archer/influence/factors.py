@@ -23,6 +23,7 @@ class MicroBatch:
             one.
         lengths: full length of each response.
         version: which weights the factors were captured under.
+        known_runs: `runs`, where they are known beforehand.
     """
 
     row: Tensor
@@ -32,21 +33,43 @@ class MicroBatch:
     scale: Tensor | None
     lengths: dict[int, int]
     version: int
+    known_runs: dict[int, tuple[int, int]] | None = None
+
+    @cached_property
+    def runs(self) -> dict[int, tuple[int, int]] | None:
+        """(first position, number of tokens) of each row, if every row's tokens follow one another."""
+        if self.known_runs is not None:
+            return self.known_runs
+        rows, counts, order = self._ordered
+        before = counts.cumsum(0) - counts
+        first = order[before]
+        in_sequence = torch.arange(len(order)) + (first - before).repeat_interleave(counts)
+        if not torch.equal(order, in_sequence):
+            return None
+        return dict(zip(rows.tolist(), zip(first.tolist(), counts.tolist(), strict=True), strict=True))
+
+    @cached_property
+    def counts(self) -> dict[int, int]:
+        """How many tokens of each row were captured."""
+        if self.runs is not None:
+            return {row: count for row, (_, count) in self.runs.items()}
+        rows, counts, _ = self._ordered
+        return dict(zip(rows.tolist(), counts.tolist(), strict=True))
 
     @cached_property
     def positions(self) -> dict[int, Tensor]:
         """Where the tokens of each row are, in token order: int64 vectors."""
+        if self.runs is not None:
+            return {row: torch.arange(first, first + count) for row, (first, count) in self.runs.items()}
+        rows, counts, order = self._ordered
+        return dict(zip(rows.tolist(), order.split(counts.tolist()), strict=True))
+
+    @cached_property
+    def _ordered(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Traced rows, the number of tokens of each, and all their positions by row and token."""
         order = torch.argsort(self.token, stable=True)
         order = order[torch.argsort(self.row[order], stable=True)]
         rows, counts = torch.unique_consecutive(self.row[order], return_counts=True)
-        places = dict(zip(rows.tolist(), order.split(counts.tolist()), strict=True))
-        places.pop(-1, None)
-        return places
-
-    @cached_property
-    def begins(self) -> dict[int, int] | None:
-        """Where each row begins, if the tokens of every row follow one another; else None."""
-        runs = self.positions.values()
-        if any(len(where) > 1 and not bool((where.diff() == 1).all()) for where in runs):
-            return None
-        return {row: int(where[0]) for row, where in self.positions.items()}
+        if len(rows) and rows[0] == -1:
+            order, rows, counts = order[counts[0] :], rows[1:], counts[1:]
+        return rows, counts, order

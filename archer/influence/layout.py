@@ -26,12 +26,13 @@ class Layout:
     Attributes:
         row: int64 [size], response row or -1.
         token: int64 [size], index within the response, meaningless where row is -1.
-        known_lengths: tokens of each response, given by who knows them and that each token has one position.
+        runs: (position of its first token, number of tokens) of each response, given by who knows that the
+            tokens of every response follow one another.
     """
 
     row: Tensor
     token: Tensor
-    known_lengths: dict[int, int] | None = None
+    runs: dict[int, tuple[int, int]] | None = None
 
     def __post_init__(self) -> None:
         if self.row.dim() != 1 or self.row.shape != self.token.shape:
@@ -39,7 +40,7 @@ class Layout:
             raise ArcherError(f"a layout needs row and token as two vectors of one length, not {shapes}")
         object.__setattr__(self, "row", self.row.detach().to("cpu", torch.int64))
         object.__setattr__(self, "token", self.token.detach().to("cpu", torch.int64))
-        if self.known_lengths is not None:
+        if self.runs is not None:
             return
         here = self.row >= 0
         row, token = self.row[here], self.token[here]
@@ -53,8 +54,8 @@ class Layout:
 
     def lengths(self) -> dict[int, int]:
         """Length of each response row: its highest token plus one."""
-        if self.known_lengths is not None:
-            return self.known_lengths
+        if self.runs is not None:
+            return {row: length for row, (_, length) in self.runs.items()}
         here = self.row >= 0
         rows, inverse = torch.unique(self.row[here], return_inverse=True)
         longest = torch.zeros_like(rows).scatter_reduce_(0, inverse, self.token[here] + 1, "amax")
@@ -73,25 +74,28 @@ class Layout:
     @classmethod
     def from_starts(cls, rows: Ints, starts: Ints, lengths: Ints, size: int) -> Layout:
         """Token t of the i-th sequence is emitted at flat position `starts[i] + t`."""
-        row = torch.full((size,), -1, dtype=torch.int64)
-        token = torch.zeros(size, dtype=torch.int64)
-        known: dict[int, int] = {}
+        runs: dict[int, tuple[int, int]] = {}
         for r, start, length in zip(_list(rows), _list(starts), _list(lengths), strict=True):
             if r < 0 or length == 0:
                 continue
-            if r in known:
+            if r in runs:
                 raise ArcherError(f"a layout names response row {r} twice; each has one sequence")
-            known[r] = length
             if not 0 <= start <= size - length:
                 raise ArcherError(
                     f"response row {r}: {length} tokens emitted from position {start} do not fit in {size} "
                     "positions (a response needs at least one prompt token before it)"
                 )
-            row[start : start + length] = r
-            token[start : start + length] = torch.arange(length)
-        if int((row >= 0).sum()) != sum(known.values()):
+            runs[r] = (start, length)
+        begins, counts = torch.tensor(list(runs.values()), dtype=torch.int64).view(-1, 2).unbind(1)
+        within = torch.arange(int(counts.sum())) - (counts.cumsum(0) - counts).repeat_interleave(counts)
+        where = begins.repeat_interleave(counts) + within
+        row = torch.full((size,), -1, dtype=torch.int64)
+        row[where] = torch.tensor(list(runs), dtype=torch.int64).repeat_interleave(counts)
+        token = torch.zeros(size, dtype=torch.int64)
+        token[where] = within
+        if int((row >= 0).sum()) != len(where):
             raise ArcherError("sequences of a layout overlap; every position emits one response token")
-        return cls(row, token, known)
+        return cls(row, token, runs)
 
     @classmethod
     def padded(

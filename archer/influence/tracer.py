@@ -219,11 +219,11 @@ class InfluenceTracer:
         u, v = capture.factors()
         row, token = capture.layout.row[capture.kept], capture.layout.token[capture.kept]
         scale = None if objective is None else objective.scale()
-        batch = MicroBatch(row, token, u, v, scale, capture.lengths, version)
-        _ = batch.positions, batch.begins  # found here, while a GPU is still at work on the backward
+        batch = MicroBatch(row, token, u, v, scale, capture.lengths, version, capture.runs())
+        _ = batch.counts  # found here, while a GPU is still at work on the backward
         self._batches.append(batch)
         self.counters.debug_micro_batches += 1
-        self.counters.debug_captured_tokens += int((row >= 0).sum())
+        self.counters.debug_captured_tokens += sum(batch.counts.values())
         self._versions.add(version)
         self.counters.debug_weight_versions = len(self._versions)
 
@@ -266,10 +266,10 @@ def _emit(emitted: dict[int, Tensor], bundle: Bundle, block: Block, scores: Tens
     rows = bundle.rows
     for member, first, line in zip(block.responses, block.first, scores, strict=True):
         row = rows[member]
-        where, length = block.batch.positions[row], block.batch.lengths[row]
-        values = line[first : first + len(where)]  # in token order
-        if len(where) < length:
+        count, length = block.batch.counts[row], block.batch.lengths[row]
+        values = line[first : first + count]  # in token order
+        if count < length:
             emitted[row] = torch.full((length,), torch.nan, dtype=scores.dtype)
-            emitted[row][block.batch.token[where]] = values
+            emitted[row][block.batch.token[block.batch.positions[row]]] = values
         else:
             emitted[row] = values

@@ -1,11 +1,17 @@
 """Captured factors as rectangles of responses and tokens."""
 
+from dataclasses import replace
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
 from archer.influence.blocks import blocks_of
+from archer.influence.capture import Capture
+from archer.influence.config import InfluenceConfig
+from archer.influence.counters import Counters, Stopwatch
 from archer.influence.factors import MicroBatch
 from archer.influence.layout import Layout
 from archer.influence.modules import TracedModule
@@ -27,6 +33,31 @@ def captured(layout: Layout, keep_all: bool, scaled: bool) -> MicroBatch:
 
     scale = torch.where(row >= 0, 1.0 + torch.arange(len(kept)), torch.nan) if scaled else None
     return MicroBatch(row, token, side(2), side(3), scale, layout.lengths(), 0)
+
+
+@given(sequences=SEQUENCES, data=st.data())
+def test_runs_that_a_layout_knows_are_those_found_in_its_rows_and_tokens(sequences, data):
+    prompts, lengths = zip(*sequences, strict=True)
+    traced = [row if data.draw(st.booleans()) else -1 for row in range(len(sequences))]
+    layout = Layout.packed(traced, prompts, lengths)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("archer.influence.capture.KEEP_ALL", data.draw(st.sampled_from([0.0, 2.0])))
+        capture = Capture(
+            [], layout, InfluenceConfig(), Counters(), Stopwatch(Counters(), CPU, False), lockstep=False
+        )
+    row, token = layout.row[capture.kept], layout.token[capture.kept]
+    found = MicroBatch(row, token, {}, {}, None, capture.lengths, 0)
+    known = replace(found, known_runs=capture.runs())
+    assert known.runs == found.runs
+    assert known.counts == found.counts == {r: n for r, n in zip(traced, lengths, strict=True) if r >= 0}
+    assert all(torch.equal(known.positions[r], where) for r, where in found.positions.items())
+
+
+def test_tokens_in_another_order_are_no_run():
+    batch = MicroBatch(torch.tensor([0, 0, 0]), torch.tensor([2, 0, 1]), {}, {}, None, {0: 3}, 0)
+    assert batch.runs is None
+    assert batch.counts == {0: 3}
+    assert batch.positions[0].tolist() == [1, 2, 0]
 
 
 @given(sequences=SEQUENCES, data=st.data())
