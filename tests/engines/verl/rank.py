@@ -140,7 +140,8 @@ def factors(recorder, batch):
     for captured in recorder.tracer._batches:
         (u,) = captured.u.values()
         for row, token, line in zip(captured.row.tolist(), captured.token.tolist(), u, strict=True):
-            found[row, token] = float(line[batch.tokens[row, token]])
+            if row >= 0:  # lines of prompts may be kept, too
+                found[row, token] = float(line[batch.tokens[row, token]])
     return found
 
 
