@@ -18,6 +18,7 @@ from archer.engines.preflight.memory import (
     whole_logit_bytes,
 )
 from archer.engines.preflight.model import ModelFacts
+from archer.influence.capture import KEEP_ALL
 from archer.influence.describe import bytes_per_token, solve_bytes
 from archer.influence.modules import traced_modules
 
@@ -153,16 +154,17 @@ def influence_bytes(config: TrainConfig, facts: ModelFacts, width: int, ranks: i
 
 
 def traced_tokens(config: TrainConfig) -> int:
-    """The most response tokens whose factors are kept at a time.
+    """The most tokens whose factors are kept at a time.
 
     Those of a mini-batch; in the local engine, which scores groups as soon as they are captured, those of
-    8 micro-batches or of one group.
+    8 micro-batches or of one group. Prompts are kept beside responses where they are a small part.
     """
     options, actor = config.trainer.influence_trace, config.actor_rollout_ref.actor
     prompts = min(actor.ppo_mini_batch_size, options.max_prompts_per_step or actor.ppo_mini_batch_size)
     length = config.data.max_response_length
     if options.max_tokens_per_response > 0:
         length = min(length, options.max_tokens_per_response)
+    length += min(config.data.max_prompt_length, int(length * (1 / KEEP_ALL - 1)))
     group = config.actor_rollout_ref.rollout.n * length
     if config.engine.name == "verl" or options.accepted_rejected_scope == "all_selected":
         return prompts * group
