@@ -186,9 +186,13 @@ def test_a_reference_and_sharding_change_the_state_as_they_should(facts):
 
 def test_factors_are_counted_for_as_long_as_they_are_kept():
     traced = ["recipe=qwen2.5_1.5b_math_influence_trace"]
-    whole = 64 * 16 * 8192
+    prompt = compose(traced).data.max_prompt_length
+    whole = 64 * 16 * (8192 + prompt)  # prompts are kept beside long responses
     assert traced_tokens(compose([*traced, "engine=verl"])) == whole
-    assert traced_tokens(compose(traced)) == 8 * 16384  # scored portion by portion
+    short = compose([*traced, "engine=verl", "data.max_response_length=700"])
+    assert traced_tokens(short) == 64 * 16 * (700 + 300)  # and never more than 3 of 10 lines
+    assert traced_tokens(compose(traced)) == 16 * (8192 + prompt)  # scored group by group,
+    assert traced_tokens(compose([*traced, "data.max_response_length=2048"])) == 8 * 16384  # or by portions
     limited = compose([*traced, "engine=verl", "trainer.influence_trace.max_prompts_per_step=2"])
     assert traced_tokens(limited) == whole // 32
 
