@@ -40,8 +40,8 @@ class Block:
         responses: b numbers, which responses of the bundle these are.
         first: b numbers, the column of each response's first token; the others follow.
         members: the same as `responses`, int64 [b] on the computing device.
-        index: int64 [b, l] into the micro-batch, on the computing device; outside a response, some position
-            of its own row.
+        index: int64 [b, l] into the micro-batch, on the computing device; outside a response, any position in
+            a grid, otherwise one of its own.
         weight: [b, l] the token's multiple of u, 0 outside the response, on the computing device.
         mask: bool [b, l], False outside the response, on the computing device.
         padded: whether it is False anywhere.
@@ -61,15 +61,25 @@ class Block:
     def lines(self, modules: Sequence[TracedModule]) -> tuple[Tensor, Tensor]:
         """(u [m, b, l, k_out], v [m, b, l, k_in]) of m modules of one shape, exactly as they were stored.
 
-        Unweighted, perhaps with columns of zeros at the end; outside a response, some line of its own row.
+        Unweighted, perhaps with columns of zeros at the end; outside a response, the line at `index`.
         """
         u = self._take([self.batch.u[traced.name] for traced in modules])
         return u, self._take([self.batch.v[traced.name] for traced in modules])
 
+    def inside(self, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """(u, v) of the block, [..., b, l, k], so that u (x) v is 0 outside responses.
+
+        Other responses may lie in a grid's rows, and 0 times what is not finite in them would not be 0.
+        """
+        if not self.padded:
+            return u, v
+        outside = ~self.mask.unsqueeze(-1)
+        return u.masked_fill(outside, 0.0), v if self.grid is None else v.masked_fill(outside, 0.0)
+
     def weighted(self, traced: TracedModule) -> tuple[Tensor, Tensor]:
-        """(u [b, l, k_out] with all scales applied, 0 outside responses; v [b, l, k_in]) to compute with."""
+        """(u [b, l, k_out] with all scales applied, v [b, l, k_in]); u (x) v is 0 outside responses."""
         (u,), (v,) = self.lines([traced])
-        u, v = u[..., : traced.project_out.k], v[..., : traced.project_in.k]
+        u, v = self.inside(u[..., : traced.project_out.k], v[..., : traced.project_in.k])
         weight = (self.weight * traced.scale).unsqueeze(-1)
         return u.to(weight.dtype) * weight, v.to(weight.dtype)
 

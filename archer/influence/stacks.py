@@ -115,10 +115,9 @@ def block_sums(
     0 and 1 need wider factors.
     """
     dtype = block.weight.dtype
+    u, v = block.inside(u, v)
     if block.batch.scale is not None:
         u = u.to(dtype) * block.weight.unsqueeze(-1)
-    elif block.padded:
-        u = u * block.mask.unsqueeze(-1)
     if u.dtype == torch.bfloat16 and u.is_cuda and dtype == torch.float32:
         sums = torch.bmm(u.flatten(0, 1).mT, v.flatten(0, 1), out_dtype=dtype)
     else:

@@ -393,3 +393,17 @@ def test_gradients_that_are_not_finite_give_nan_scores_and_a_count(problem, knob
     assert all(scores[row].isnan().all() for row in (4, 5, 6))
     assert all(scores[row].isfinite().all() for row in (0, 1, 2, 3))
     assert tracer.metrics()["influence_trace/debug_nonfinite_groups"] == 1
+
+
+@pytest.mark.parametrize(
+    "knobs", [{}, {"output_function": "log_prob_advantage"}, {"hessian_source": "token", "solver": "primal"}]
+)
+def test_gradients_that_are_not_finite_spoil_no_neighbour_in_their_micro_batch(problem, monkeypatch, knobs):
+    monkeypatch.setattr("archer.influence.capture.KEEP_ALL", 0.0)
+    problem.advantages[5] = torch.nan
+    tracer = InfluenceTracer(problem.model, traced_config(**knobs))
+    # Rows 0 and 1 make a grid of two rows, in which the responses 5 and 4 of the other group lie beside them.
+    problem.update(tracer, [[0, 5, 4, 1], [2, 3, 6]])
+    scores = tracer.scores(problem.groups)
+    assert all(scores[row].isnan().all() for row in (4, 5, 6))
+    assert all(scores[row].isfinite().all() for row in (0, 1, 2, 3))
