@@ -272,4 +272,4 @@ def _emit(emitted: dict[int, Tensor], bundle: Bundle, block: Block, scores: Tens
             emitted[row] = torch.full((length,), torch.nan, dtype=scores.dtype)
             emitted[row][block.batch.token[block.batch.positions[row]]] = values
         else:
-            emitted[row] = values
+            emitted[row] = values.clone()  # a row of its own: sent or saved, a view takes all others along

@@ -135,6 +135,11 @@ def test_scores_are_float32_and_free_the_factors(problem):
     assert tracer.captured == ()
 
 
+def test_each_response_has_its_scores_to_itself(problem):
+    scores = traced_scores(problem, traced_config())
+    assert all(s.untyped_storage().nbytes() == s.nbytes for s in scores.values())
+
+
 def test_small_chunks_change_nothing(problem, monkeypatch):
     changes = {"hessian_source": "token", "solver": "primal", "score_normalization": "token_norm"}
     whole = traced_scores(problem, traced_config(**changes))
