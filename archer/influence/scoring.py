@@ -232,6 +232,6 @@ class Totals:
         return cls(score, torch.zeros_like(score) if with_norm else score.new_empty(0))
 
     def normalized(self) -> Tensor:
-        """score / sqrt(g^T H^-1 g); 0 for a token without gradient."""
-        nothing = (self.norm == 0) & (self.score == 0)
+        """score / sqrt(g^T H^-1 g); 0 for a token whose gradient is too small to have a norm."""
+        nothing = (self.norm <= 0) & self.score.isfinite()  # rounding may leave a tiny norm below 0
         return torch.where(nothing, 0.0, self.score * self.norm.rsqrt())

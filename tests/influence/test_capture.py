@@ -407,3 +407,14 @@ def test_gradients_that_are_not_finite_spoil_no_neighbour_in_their_micro_batch(p
     scores = tracer.scores(problem.groups)
     assert all(scores[row].isnan().all() for row in (4, 5, 6))
     assert all(scores[row].isfinite().all() for row in (0, 1, 2, 3))
+
+
+@pytest.mark.parametrize("weight", [0.0, 1e-30, 1e-22])
+@pytest.mark.parametrize(
+    "knobs", [{}, {"solver": "primal"}, {"hessian_source": "token", "solver": "dual"}], ids=str
+)
+def test_normalized_scores_are_finite_where_a_gradient_is_too_small_for_its_norm(weight, knobs):
+    problem = Problem(tiny_model(torch.float32), torch.float32)
+    problem.advantages[1] = weight
+    scores = traced_scores(problem, traced_config(score_normalization="token_norm", **knobs))
+    assert all(s.isfinite().all() for s in scores.values())
