@@ -190,8 +190,11 @@ class TokenDual:
         return torch.cholesky_solve(alignment, self.factor)
 
     def squared_norms(self) -> Tensor:
-        """g_t^T H^-1 g_t = [K (K + lambda I)^-1]_tt for every token: [T]."""
-        return (self.kernel * torch.cholesky_inverse(self.factor)).sum(-1)
+        """g_t^T H^-1 g_t = [(K + lambda I)^-1 K]_tt for every token: [T].
+
+        Not by cholesky_inverse, which raises its own error where the solve has failed.
+        """
+        return torch.cholesky_solve(self.kernel, self.factor).diagonal()
 
 
 def token_dual(U: Tensor, V: Tensor, reg_lambda: float, reg_rule: RegRule) -> TokenDual:

@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from torch import nn
 
 from archer.errors import ArcherError
+from archer.influence import Group, InfluenceConfig, InfluenceTracer, Layout
 from archer.influence.solve import check_solved, damping, dual_inverses, primal_inverse, token_dual, use_dual
 
 
@@ -48,3 +50,28 @@ def test_too_little_damping_is_an_error_that_says_so():
     check_solved([solvable])
     with pytest.raises(ArcherError, match=r"raise trainer\.influence_trace\.reg_lambda"):
         check_solved([solvable, token_dual(u, v, 1e-20, "hessian_trace").failed])
+
+
+@pytest.mark.parametrize("normalization", ["none", "token_norm"])
+@pytest.mark.parametrize(
+    ("source", "solver"), [("response", "primal"), ("token", "primal"), ("token", "dual")]
+)
+def test_too_little_damping_is_told_by_the_tracer_which_stays_usable(source, solver, normalization):
+    torch.manual_seed(0)
+    config = InfluenceConfig(
+        enable=True,
+        module_name_filter=("",),
+        projection="none",
+        reg_lambda=1e-30,
+        hessian_source=source,
+        solver=solver,
+        score_normalization=normalization,
+    )
+    model = nn.Linear(6, 5)
+    tracer = InfluenceTracer(nn.Sequential(model), config)
+    for _ in range(2):
+        with tracer.capture(Layout.padded([0, 1], [1, 1], [3, 3], 4)):
+            model(torch.ones(2, 4, 6)).sum().backward()  # all tokens alike
+        with pytest.raises(ArcherError, match=r"raise trainer\.influence_trace\.reg_lambda"):
+            tracer.scores([Group("a", (0, 1), (True, False))])
+        assert tracer.captured == ()
