@@ -154,9 +154,12 @@ def blocks_of(
 
 
 def _grid(batch: MicroBatch, entries: list[_Entry]) -> Grid | None:
-    """The grid whose rows hold one of the entries each, all of them in order of position (sorted here)."""
+    """The grid whose rows hold one of the entries each, all of them in order of position (sorted here).
+
+    None where there is none, or where most of it would belong to others.
+    """
     size, rows, runs = len(batch.row), len(entries), batch.runs
-    if rows == 0 or size % rows or runs is None:
+    if rows == 0 or size % rows or runs is None or 2 * sum(entry.length for entry in entries) < size:
         return None
     entries.sort(key=lambda entry: runs[entry.row])
     width = size // rows

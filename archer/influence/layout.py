@@ -126,8 +126,12 @@ class Layout:
     def blocks(cls, rows: Ints, prompt_width: int, response_lengths: Ints, width: int) -> Layout:
         """A [N, width] batch of two blocks: prompts padded left to `prompt_width`, responses padded right."""
         responses = _list(response_lengths)
-        if prompt_width < 1 or (responses and prompt_width + max(responses) > width):
-            raise ArcherError(f"prompt block {prompt_width} + response {max(responses)} exceed width {width}")
+        longest = max(responses, default=0)
+        if prompt_width < 1 or prompt_width + longest > width:
+            raise ArcherError(
+                f"a prompt block of {prompt_width} and responses of up to {longest} tokens do not fit in a "
+                f"width of {width}: prompts need at least one token, both together at most the width"
+            )
         starts = [i * width + prompt_width - 1 for i in range(len(responses))]
         return cls.from_starts(rows, starts, responses, len(responses) * width)
 

@@ -30,8 +30,8 @@ from archer.influence.transfer import send
 class Scorer:
     """Computes scores, one bundle after the other, with temporaries of bounded size.
 
-    Nothing is asked of a GPU on the way, so that it is never kept waiting: scores and what went wrong are
-    read together at the end, by `read`.
+    Nothing is asked of a GPU on the way, but by the kernels of tokens, so that it is never kept waiting:
+    scores and what went wrong are read together at the end, by `read`.
     """
 
     def __init__(

@@ -107,3 +107,9 @@ def test_responses_of_other_lengths_without_padding_are_gathered():
     (block,) = blocks_of([batch], [0, 1, 2], MODULES, CPU, torch.float64)
     assert block.grid is None
     assert block.mask.sum(1).sort().values.tolist() == [2, 4, 5]
+
+
+def test_a_small_part_of_a_micro_batch_is_gathered_although_it_lies_on_a_grid():
+    batch = captured(Layout.padded([0, 1, 2, 3], [1] * 4, [4] * 4, 5), keep_all=True, scaled=False)
+    (block,) = blocks_of([batch], [0], MODULES, CPU, torch.float64)
+    assert block.grid is None and block.index.tolist() == [[0, 1, 2, 3]]
