@@ -183,8 +183,9 @@ def test_wandb_switched_offline_for_the_folder_could_start(no_wandb_key):
     assert not problems(machine.check_trackers(compose([WANDB])))
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")
-def test_without_a_gpu_both_engines_say_so_before_anything_starts(elsewhere):
+def test_without_a_gpu_both_engines_say_so_before_anything_starts(elsewhere, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(ArcherError, match="torch sees no CUDA device"):
         refuse_early(compose(["engine.device=cuda"]))
     with pytest.raises(ArcherError, match="needs 8 GPUs, but torch sees no CUDA device"):
