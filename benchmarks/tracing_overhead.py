@@ -19,9 +19,10 @@ import time
 from dataclasses import replace
 
 import torch
+from qwen_shape import qwen_1_5b
 from rich.console import Console
 from rich.table import Table
-from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM, Qwen2ForCausalLM
 
 from archer.config.model import ActorConfig
 from archer.config.trainer import EngineConfig
@@ -64,17 +65,7 @@ def make_model(options: argparse.Namespace, compute: Compute) -> torch.nn.Module
         model = AutoModelForCausalLM.from_pretrained(tiny_reasoner_path(), dtype=torch.float32)
     else:
         with torch.device(compute.device):
-            model = Qwen2ForCausalLM(
-                Qwen2Config(
-                    vocab_size=151936,
-                    hidden_size=1536,
-                    intermediate_size=8960,
-                    num_hidden_layers=28,
-                    num_attention_heads=12,
-                    num_key_value_heads=2,
-                    tie_word_embeddings=True,
-                )
-            )
+            model = Qwen2ForCausalLM(qwen_1_5b())
     model.to(compute.device)
     if options.checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})

@@ -28,10 +28,11 @@ if ON_CPU:
 os.environ.setdefault("VERL_LOGGING_LEVEL", "ERROR")
 
 import torch.distributed as dist
+from qwen_shape import qwen_1_5b
 from rich.console import Console
 from rich.table import Table
 from tensordict import TensorDict
-from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoTokenizer, Qwen2ForCausalLM
 from verl.trainer.config import CheckpointConfig
 from verl.utils import tensordict_utils as tu
 from verl.workers.config import FSDPEngineConfig, FSDPOptimizerConfig, HFModelConfig
@@ -72,17 +73,8 @@ def model_folder(options: argparse.Namespace, scratch: Path) -> str:
     if options.model == "tiny":
         return str(tiny_reasoner_path())
     torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=151936,
-        hidden_size=1536,
-        intermediate_size=8960,
-        num_hidden_layers=28,
-        num_attention_heads=12,
-        num_key_value_heads=2,
-        tie_word_embeddings=True,
-    )
     with torch.device("cuda"):
-        Qwen2ForCausalLM(config).bfloat16().save_pretrained(scratch)
+        Qwen2ForCausalLM(qwen_1_5b()).bfloat16().save_pretrained(scratch)
     AutoTokenizer.from_pretrained(tiny_reasoner_path()).save_pretrained(scratch)
     return str(scratch)
 

@@ -1,0 +1,16 @@
+"""The shape of Qwen2.5-1.5B, for models with random weights."""
+
+from transformers import Qwen2Config
+
+
+def qwen_1_5b() -> Qwen2Config:
+    """Return the configuration."""
+    return Qwen2Config(
+        vocab_size=151936,
+        hidden_size=1536,
+        intermediate_size=8960,
+        num_hidden_layers=28,
+        num_attention_heads=12,
+        num_key_value_heads=2,
+        tie_word_embeddings=True,
+    )
