@@ -48,13 +48,13 @@ class Projection:
     def signs(self, device: torch.device, dtype: torch.dtype) -> Tensor:
         """[k, d] of +-1, drawn on the CPU from a generator seeded by the key.
 
-        Lines of zeros follow where that makes the product faster, see `aligned`.
+        Lines of zeros follow where that makes the product faster, see `computed_columns`.
         """
         where = (device, dtype)
         if where not in self._cast:
             generator = torch.Generator().manual_seed(stable_seed(self.key))
             bits = torch.randint(0, 2, (self.k, self.d), generator=generator, dtype=torch.int8)
-            zeros = aligned(self.k, device, dtype) - self.k
+            zeros = computed_columns(self.k, device, dtype) - self.k
             self._cast[where] = F.pad(2 * bits - 1, (0, 0, 0, zeros)).to(device, dtype)
         return self._cast[where]
 
@@ -83,7 +83,7 @@ class NoProjection:
 AnyProjection = Projection | NoProjection
 
 
-def aligned(k: int, device: torch.device, dtype: torch.dtype) -> int:
+def computed_columns(k: int, device: torch.device, dtype: torch.dtype) -> int:
     """How many columns are computed for k that are wanted.
 
     In 16-bit formats on CUDA other numbers than multiples of 8 take a slow, old kernel. In float32 on a CPU

@@ -94,9 +94,13 @@ class Scorer:
         agg, exclude = self.config.contrastive_agg, self.config.exclude_self_response
         weights = torch.stack([contrast_weights(g.accepted, agg, exclude) for g in bundle.groups])
         contrast = send(weights, self.device)
-        return contrast.masked_fill(broken[:, None, None], torch.nan) if self._may_be(broken) else contrast
+        return (
+            contrast.masked_fill(broken[:, None, None], torch.nan)
+            if self._any_or_unknown(broken)
+            else contrast
+        )
 
-    def _may_be(self, flags: Tensor) -> bool:
+    def _any_or_unknown(self, flags: Tensor) -> bool:
         """Whether some flag is set, as far as can be said without waiting for a GPU."""
         return self.device.type == "cuda" or bool(flags.any())
 
@@ -126,7 +130,7 @@ class Scorer:
         ]
         broken = ~torch.stack([G.sum(dim=(0, 2, 3)) for G in gradients], 1).isfinite().all(1)
         self._broken.append(broken)
-        if self._may_be(broken):
+        if self._any_or_unknown(broken):
             for G in gradients:
                 G.masked_fill_(broken[:, None, None], 0.0)
         return gradients, broken

@@ -52,15 +52,7 @@ def use_dual(solver: Solver, count: int, dim: int) -> bool:
 
 
 class InverseHessian(Protocol):
-    """H^-1 of m modules in each of B groups.
-
-    `failed` is a bool scalar on the device: no inverse was found for some of them and what comes of it means
-    nothing. It is not asked here, because asking a GPU means to wait for it.
-    """
-
-    @property
-    def failed(self) -> Tensor | None:
-        """None where nothing can fail."""
+    """H^-1 of m modules in each of B groups."""
 
     def directions(self, contrast: Tensor, G: Tensor) -> Tensor:
         """q = H^-1 G^T c for each line of `contrast` [B, S, R]: [m, B, S, D]."""
@@ -72,8 +64,6 @@ class InverseHessian(Protocol):
 @dataclass(frozen=True, eq=False)
 class Identity:
     """H = I."""
-
-    failed: Tensor | None = None
 
     def directions(self, contrast: Tensor, G: Tensor) -> Tensor:
         """c G."""
@@ -92,7 +82,7 @@ class Dual:
         G: [m, B, R, D].
         inverse_kernel: float64 [m, B, R, R], (K + lambda I)^-1.
         lam: [m, B], lambda.
-        failed: bool, see `InverseHessian`.
+        failed: bool on the device, see `check_solved`.
     """
 
     G: Tensor
@@ -205,7 +195,11 @@ def token_dual(U: Tensor, V: Tensor, reg_lambda: float, reg_rule: RegRule) -> To
 
 
 def check_solved(failed: list[Tensor]) -> None:
-    """Raise when one of the solves failed; the device is asked once for all of them."""
+    """Raise when one of the solves failed, whose results mean nothing then.
+
+    Each solve leaves its answer, a bool, on the device: asking a GPU means to wait for it, so all are asked
+    at once.
+    """
     if failed and bool(torch.stack(failed).any()):
         raise ArcherError(
             "H + lambda I is not positive definite in this precision: raise "

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from archer.errors import ArcherError
+from archer.install import install_hint
 from archer.tracking.base import RunInfo, Tracker
 
 
@@ -91,7 +92,7 @@ def make_trackers(names: Sequence[str], run: RunInfo) -> list[Tracker]:
             trackers.append(TRACKERS[name](run))
         except ModuleNotFoundError as error:
             raise ArcherError(
-                f"trainer.logger names {name}, but it is not installed: pip install {name}, or in a checkout "
-                f'pip install -c constraints.txt -e ".[{name}]".'
+                f"trainer.logger names {name}, but it is not installed: pip install {name}, or "
+                f"{install_hint(name)}"
             ) from error
     return trackers
