@@ -82,8 +82,8 @@ def test_the_run_uses_the_threads_it_is_told_or_the_cores_it_has():
         torch.set_num_threads(before)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_asking_for_a_device_that_is_not_there_is_an_error():
+def test_asking_for_a_device_that_is_not_there_is_an_error(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ArcherError, match=r"engine\.device=cuda"):
         set_up(EngineConfig(device="cuda", threads=1))
 
