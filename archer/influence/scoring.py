@@ -94,11 +94,9 @@ class Scorer:
         agg, exclude = self.config.contrastive_agg, self.config.exclude_self_response
         weights = torch.stack([contrast_weights(g.accepted, agg, exclude) for g in bundle.groups])
         contrast = send(weights, self.device)
-        return (
-            contrast.masked_fill(broken[:, None, None], torch.nan)
-            if self._any_or_unknown(broken)
-            else contrast
-        )
+        if self._any_or_unknown(broken):
+            contrast = contrast.masked_fill(broken[:, None, None], torch.nan)
+        return contrast
 
     def _any_or_unknown(self, flags: Tensor) -> bool:
         """Whether some flag is set, as far as can be said without waiting for a GPU."""

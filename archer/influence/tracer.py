@@ -220,9 +220,9 @@ class InfluenceTracer:
         row, token = capture.layout.row[capture.kept], capture.layout.token[capture.kept]
         scale = None if objective is None else objective.scale()
         batch = MicroBatch(row, token, u, v, scale, capture.lengths, version, capture.runs())
-        _ = batch.counts  # found here, while a GPU is still at work on the backward
         self._batches.append(batch)
         self.counters.debug_micro_batches += 1
+        # Counted here, while a GPU is still at work on the backward.
         self.counters.debug_captured_tokens += sum(batch.counts.values())
         self._versions.add(version)
         self.counters.debug_weight_versions = len(self._versions)
