@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -39,29 +40,58 @@ class Block:
         batch: where the factors are.
         responses: b numbers, which responses of the bundle these are.
         first: b numbers, the column of each response's first token; the others follow.
+        lengths: b numbers, how many tokens of each response there are.
+        width: l.
         members: the same as `responses`, int64 [b] on the computing device.
-        index: int64 [b, l] into the micro-batch, on the computing device; outside a response, any position in
-            a grid, otherwise one of its own.
-        weight: [b, l] the token's multiple of u, 0 outside the response, on the computing device.
-        mask: bool [b, l], False outside the response, on the computing device.
-        padded: whether it is False anywhere.
-        grid: how to see the block without copying, where it can be.
+        place: where the block lies in the micro-batch, as a grid or as int64 [b, l] on the computing device;
+            outside a response, any position in a grid, otherwise one of its own.
+        dtype: what is computed in.
     """
 
     batch: MicroBatch
     responses: tuple[int, ...]
     first: tuple[int, ...]
+    lengths: tuple[int, ...]
+    width: int
     members: Tensor
-    index: Tensor
-    weight: Tensor
-    mask: Tensor
-    padded: bool
-    grid: Grid | None
+    place: Grid | Tensor
+    dtype: torch.dtype
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(b, l)."""
+        return len(self.responses), self.width
+
+    @property
+    def device(self) -> torch.device:
+        """Where scores are computed."""
+        return self.members.device
+
+    @property
+    def padded(self) -> bool:
+        """Whether some column lies outside some response."""
+        return min(self.lengths) < self.width
+
+    @cached_property
+    def mask(self) -> Tensor:
+        """bool [b, l], False outside the response."""
+        ends = [first + length for first, length in zip(self.first, self.lengths, strict=True)]
+        begin, end = send(torch.tensor([self.first, ends]).unsqueeze(2), self.device)
+        columns = torch.arange(self.width, device=self.device)
+        return (columns >= begin) & (columns < end)
+
+    @cached_property
+    def scale(self) -> Tensor | None:
+        """[b, l] the token's multiple of u, 0 outside the response; None when it is 1 everywhere."""
+        if self.batch.scale is None:
+            return None
+        scale = self._take([self.batch.scale.unsqueeze(1)]).to(self.dtype).view(self.shape)
+        return scale.masked_fill(~self.mask, 0.0) if self.padded else scale
 
     def lines(self, modules: Sequence[TracedModule]) -> tuple[Tensor, Tensor]:
         """(u [m, b, l, k_out], v [m, b, l, k_in]) of m modules of one shape, exactly as they were stored.
 
-        Unweighted, perhaps with columns of zeros at the end; outside a response, the line at `index`.
+        Unscaled, perhaps with columns of zeros at the end; outside a response, the line at its `place`.
         """
         u = self._take([self.batch.u[traced.name] for traced in modules])
         return u, self._take([self.batch.v[traced.name] for traced in modules])
@@ -74,14 +104,15 @@ class Block:
         if not self.padded:
             return u, v
         outside = ~self.mask.unsqueeze(-1)
-        return u.masked_fill(outside, 0.0), v if self.grid is None else v.masked_fill(outside, 0.0)
+        in_grid = isinstance(self.place, Grid)
+        return u.masked_fill(outside, 0.0), v.masked_fill(outside, 0.0) if in_grid else v
 
     def weighted(self, traced: TracedModule) -> tuple[Tensor, Tensor]:
         """(u [b, l, k_out] with all scales applied, v [b, l, k_in]); u (x) v is 0 outside responses."""
         (u,), (v,) = self.lines([traced])
         u, v = self.inside(u[..., : traced.project_out.k], v[..., : traced.project_in.k])
-        weight = (self.weight * traced.scale).unsqueeze(-1)
-        return u.to(weight.dtype) * weight, v.to(weight.dtype)
+        u = u.to(self.dtype) * traced.scale
+        return u if self.scale is None else u * self.scale.unsqueeze(-1), v.to(self.dtype)
 
     def chunks(self, traced: TracedModule) -> Iterator[tuple[slice, Tensor]]:
         """Explicit position gradients g = u (x) v, [b, chunk, D], each with the columns it covers."""
@@ -91,21 +122,20 @@ class Block:
             part = slice(begin, begin + step)
             yield part, (u[:, part, :, None] * v[:, part, None, :]).flatten(2)
 
-    def _take(self, factors: list[Tensor]) -> Tensor:
+    def _take(self, columns: list[Tensor]) -> Tensor:
         """This block's lines of each [n, k], as [m, b, l, k] where scores are computed."""
-        device = self.weight.device
-        shape = (len(factors), *self.index.shape, -1)
-        if self.grid is None and 2 * self.index.numel() < len(factors[0]):
+        shape = (len(columns), *self.shape, -1)
+        if isinstance(self.place, Tensor) and 2 * self.place.numel() < len(columns[0]):
             # Copying what other blocks need would cost more than a call for each module.
-            here = self.index.flatten().to(factors[0].device)
-            return torch.stack([f.index_select(0, here) for f in factors]).to(device).view(shape)
-        if factors[0].device != device:
-            factors = [f.to(device, non_blocking=True) for f in factors]
-        stacked = torch.stack(factors) if len(factors) > 1 else factors[0].unsqueeze(0)
-        if self.grid is None:
-            return stacked.index_select(1, self.index.flatten()).view(shape)
-        rows = stacked.reshape(len(factors), len(self.index), self.grid.width, -1)
-        return rows.narrow(2, self.grid.column, self.index.shape[1])
+            here = self.place.flatten().to(columns[0].device)
+            return torch.stack([c.index_select(0, here) for c in columns]).to(self.device).view(shape)
+        if columns[0].device != self.device:
+            columns = [c.to(self.device, non_blocking=True) for c in columns]
+        stacked = torch.stack(columns) if len(columns) > 1 else columns[0].unsqueeze(0)
+        if isinstance(self.place, Tensor):
+            return stacked.index_select(1, self.place.flatten()).view(shape)
+        rows = stacked.reshape(len(columns), len(self.responses), self.place.width, -1)
+        return rows.narrow(2, self.place.column, self.width)
 
 
 class _Entry(NamedTuple):
@@ -176,35 +206,30 @@ def _grid_block(
     assert batch.runs is not None
     starts = range(grid.column, len(batch.row), grid.width)  # of the block's columns in each row
     first = [batch.runs[entry.row][0] - start for entry, start in zip(entries, starts, strict=True)]
-    end = [column + entry.length for column, entry in zip(first, entries, strict=True)]
-    responses = [entry.member for entry in entries]
-    # A few numbers are sent, the rest is made where it is needed.
-    members, start, begin, stop = send(torch.tensor([responses, list(starts), first, end]), device)
-    columns = torch.arange(max(end), device=device)
-    mask = (columns >= begin[:, None]) & (columns < stop[:, None])
-    padded = any(first) or min(end) < max(end)
-    index = start[:, None] + columns
-    weight = _weight(batch, index, mask, dtype)
-    return Block(batch, tuple(responses), tuple(first), members, index, weight, mask, padded, grid)
+    width = max(column + entry.length for column, entry in zip(first, entries, strict=True))
+    return _block(batch, entries, first, width, grid, device, dtype)
 
 
 def _gathered_block(
     batch: MicroBatch, entries: list[_Entry], device: torch.device, dtype: torch.dtype
 ) -> Block:
     positions = [batch.positions[entry.row] for entry in entries]
-    index = torch.nn.utils.rnn.pad_sequence(positions, True, padding_value=-1)
-    padded = entries[0].length != entries[-1].length  # entries come sorted by length
-    index = send(index, device)
-    mask = index >= 0
-    index = torch.where(mask, index, index[:, :1]) if padded else index
+    index = send(torch.nn.utils.rnn.pad_sequence(positions, True, padding_value=-1), device)
+    if entries[0].length != entries[-1].length:  # entries come sorted by length
+        index = torch.where(index >= 0, index, index[:, :1])
+    return _block(batch, entries, [0] * len(entries), index.shape[1], index, device, dtype)
+
+
+def _block(
+    batch: MicroBatch,
+    entries: list[_Entry],
+    first: list[int],
+    width: int,
+    place: Grid | Tensor,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Block:
     responses = tuple(entry.member for entry in entries)
+    lengths = tuple(entry.length for entry in entries)
     members = send(torch.tensor(responses), device)
-    weight = _weight(batch, index, mask, dtype)
-    return Block(batch, responses, (0,) * len(entries), members, index, weight, mask, padded, None)
-
-
-def _weight(batch: MicroBatch, index: Tensor, mask: Tensor, dtype: torch.dtype) -> Tensor:
-    if batch.scale is None:
-        return mask.to(dtype)
-    scale = batch.scale.to(mask.device, dtype)[index]
-    return torch.where(mask, scale, torch.zeros_like(scale))
+    return Block(batch, responses, tuple(first), lengths, width, members, place, dtype)

@@ -81,20 +81,25 @@ def comparison_groups(selection: Selection, config: InfluenceConfig) -> list[Gro
     return [Group("all_selected", tuple(selection.rows), tuple(flags))]
 
 
-def contrast_weights(accepted: Sequence[bool], agg: Aggregation, exclude_self: bool) -> Tensor:
-    """c with score_t = sum_r c_r infl(r, t): [1, R], or [R, R] with one line per own response of t.
+def contrast_weights(accepted: Tensor, agg: Aggregation, exclude_self: bool) -> Tensor:
+    """c with score_t = sum_r c_r infl(r, t): [B, 1, R], or [B, R, R] with one line per own response of t.
 
     sum: +1 for accepted and -1 for rejected. mean: divided by the number of responses on that side. With
-        `exclude_self`
-    line s has no weight at s and the mean on its side is over the others; an empty side contributes nothing.
+    `exclude_self` line s has no weight at s and the mean on its side is over the others; an empty side
+    contributes nothing.
+
+    Args:
+        accepted: bool [B, R], the responses of B groups.
+        agg: the knob.
+        exclude_self: the knob.
     """
-    flags = torch.tensor(accepted)
-    lines = len(accepted) if exclude_self else 1
-    counted = torch.ones(lines, len(accepted), dtype=torch.float64)
+    R = accepted.shape[1]
+    counted = torch.ones(R if exclude_self else 1, R, dtype=torch.float64)
     if exclude_self:
         counted.fill_diagonal_(0)
+    flags = accepted.unsqueeze(1)
     plus, minus = counted * flags, counted * ~flags
     if agg == "mean":
-        plus = plus / plus.sum(1, keepdim=True).clamp(min=1)
-        minus = minus / minus.sum(1, keepdim=True).clamp(min=1)
+        plus = plus / plus.sum(2, keepdim=True).clamp(min=1)
+        minus = minus / minus.sum(2, keepdim=True).clamp(min=1)
     return plus - minus

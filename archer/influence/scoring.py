@@ -92,8 +92,8 @@ class Scorer:
     def _contrast(self, bundle: Bundle, broken: Tensor) -> Tensor:
         """c, [B, S, R]; NaN in groups with a gradient that is not finite, and so are all their scores."""
         agg, exclude = self.config.contrastive_agg, self.config.exclude_self_response
-        weights = torch.stack([contrast_weights(g.accepted, agg, exclude) for g in bundle.groups])
-        contrast = send(weights, self.device)
+        accepted = torch.tensor([group.accepted for group in bundle.groups])
+        contrast = send(contrast_weights(accepted, agg, exclude), self.device)
         if self._any_or_unknown(broken):
             contrast = contrast.masked_fill(broken[:, None, None], torch.nan)
         return contrast
@@ -119,14 +119,15 @@ class Scorer:
         One sum over ranks serves all modules. The gradients of groups that are not finite come out as 0.
         """
         members = len(bundle.groups) * bundle.size
-        like = torch.empty(0, device=self.device, dtype=self.dtype)
-        sums = bundle.exchange.sum(response_sums(stacks, bundle.blocks, members, reader, like))
+        sums = response_sums(stacks, bundle.blocks, members, reader, self.device, self.dtype)
+        sums = bundle.exchange.sum(sums)
         counts = send(bundle.counts.sum(0).unsqueeze(1), self.device)
         gradients = [
             part.div_(counts).view(len(stack), len(bundle.groups), bundle.size, -1)
             for stack, part in zip(stacks, views(sums, stacks, members), strict=True)
         ]
-        broken = ~torch.stack([G.sum(dim=(0, 2, 3)) for G in gradients], 1).isfinite().all(1)
+        total = torch.stack([G.sum(dim=(0, 2, 3)) for G in gradients]).sum(0)
+        broken = (total - total) != 0  # inf - inf is NaN
         self._broken.append(broken)
         if self._any_or_unknown(broken):
             for G in gradients:
@@ -182,8 +183,11 @@ class Scorer:
             u, v = reader.read(block, stack)
             u, v = u[..., : stack.k_out].to(self.dtype), v[..., : stack.k_in]
             own = Q[:, block.members // lines_each].flatten(0, 1)  # [m * b, k_out, k_in]
-            forms = torch.bmm(u.flatten(0, 1), own).view(v.shape).mul_(v).sum(-1)  # [m, b, l]
-            total.score.addcmul_(forms.sum(0), block.weight, value=stack.modules[0].scale)
+            forms = torch.bmm(u.flatten(0, 1), own).view(v.shape).mul_(v).sum(-1).sum(0)  # [b, l]
+            if block.scale is None:
+                total.score.add_(forms, alpha=stack.scale)
+            else:
+                total.score.addcmul_(forms, block.scale, value=stack.scale)
             if self._normalize:
                 for part, g in block.chunks(stack.modules[0]):
                     total.norm[:, part] += inverse.squared_norms(g)
@@ -230,7 +234,7 @@ class Totals:
     @classmethod
     def like(cls, block: Block, with_norm: bool) -> Totals:
         """Zeros."""
-        score = torch.zeros_like(block.weight)
+        score = torch.zeros(block.shape, device=block.device, dtype=block.dtype)
         return cls(score, torch.zeros_like(score) if with_norm else score.new_empty(0))
 
     def normalized(self) -> Tensor:

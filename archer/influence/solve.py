@@ -43,7 +43,8 @@ def damping(trace: Tensor, dim: int | Tensor, count: int, reg_lambda: float, reg
         return torch.full_like(trace, reg_lambda)
     share = AUTO_DAMPING if reg_lambda <= 0 else reg_lambda
     size = dim if reg_rule == "hessian_trace" else count
-    return torch.where(trace > 0, share * trace / size, torch.ones_like(trace))
+    lam = trace * (share / size)
+    return lam + (lam == 0)
 
 
 def use_dual(solver: Solver, count: int, dim: int) -> bool:
@@ -134,7 +135,8 @@ def dual_inverses(Gs: list[Tensor], reg_lambda: float, reg_rule: RegRule) -> lis
     10 D, and R x R matrices cost nothing.
     """
     wide = torch.float64 if Gs[0].device.type != "mps" else torch.float32
-    K = torch.cat([kernel_of(G.to(wide)) for G in Gs])  # [M, B, R, R]
+    kernels = [kernel_of(G.to(wide)) for G in Gs]
+    K = torch.cat(kernels) if len(kernels) > 1 else kernels[0]  # [M, B, R, R]
     trace = K.diagonal(dim1=-2, dim2=-1).sum(-1)  # [M, B]
     sizes = [G.shape[-1] for G in Gs for _ in range(len(G))]
     dims: int | Tensor = sizes[0]

@@ -6,6 +6,7 @@ small to keep a GPU busy between two launches.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,6 +41,11 @@ class ModuleStack:
         """D of each module."""
         return self.modules[0].dim
 
+    @property
+    def scale(self) -> float:
+        """What u (x) v is to be multiplied by, one number for a shape."""
+        return self.modules[0].scale
+
 
 def stacks_of(modules: Sequence[TracedModule], blocks: Sequence[Block], most: int = 0) -> list[ModuleStack]:
     """All modules by shape, in stacks whose loaded factors stay within the chunk size.
@@ -54,10 +60,10 @@ def stacks_of(modules: Sequence[TracedModule], blocks: Sequence[Block], most: in
     by_shape: dict[tuple[int, int], list[TracedModule]] = {}
     for traced in modules:
         by_shape.setdefault((traced.project_in.k, traced.project_out.k), []).append(traced)
-    tokens = max((block.mask.numel() for block in blocks), default=1)
+    tokens = max((math.prod(block.shape) for block in blocks), default=1)
     stacks = []
     for (k_in, k_out), alike in by_shape.items():
-        room = chunk_elements(blocks[0].mask.device) // (tokens * (k_in + k_out)) if blocks else len(alike)
+        room = chunk_elements(blocks[0].device) // (tokens * (k_in + k_out)) if blocks else len(alike)
         size = max(1, min(room, most or len(alike)))
         stacks += [ModuleStack(tuple(alike[i : i + size])) for i in range(0, len(alike), size)]
     return stacks
@@ -68,8 +74,8 @@ class BlockReader:
 
     def __init__(self, blocks: Sequence[Block], modules: Sequence[TracedModule]) -> None:
         width = sum(traced.project_in.k + traced.project_out.k for traced in modules)
-        tokens = sum(block.mask.numel() for block in blocks)
-        self._keeps = bool(blocks) and width * tokens <= chunk_elements(blocks[0].mask.device)
+        tokens = sum(math.prod(block.shape) for block in blocks)
+        self._keeps = bool(blocks) and width * tokens <= chunk_elements(blocks[0].device)
         self._kept: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
 
     def read(self, block: Block, stack: ModuleStack) -> tuple[Tensor, Tensor]:
@@ -84,7 +90,12 @@ class BlockReader:
 
 
 def response_sums(
-    stacks: Sequence[ModuleStack], blocks: Sequence[Block], members: int, reader: BlockReader, like: Tensor
+    stacks: Sequence[ModuleStack],
+    blocks: Sequence[Block],
+    members: int,
+    reader: BlockReader,
+    device: torch.device,
+    dtype: torch.dtype,
 ) -> Tensor:
     """sum_t u_t (x) v_t of every response, all stacks in one flat tensor that ranks can add up.
 
@@ -93,10 +104,11 @@ def response_sums(
         blocks: the tokens captured here.
         members: responses of the bundle.
         reader: loads the blocks.
-        like: device and dtype of the result.
+        device: where the result is.
+        dtype: what it is in.
     """
     total = sum(len(stack) * stack.dim for stack in stacks)
-    sums = torch.zeros(members * total, device=like.device, dtype=like.dtype)
+    sums = torch.zeros(members * total, device=device, dtype=dtype)
     for stack, part in zip(stacks, views(sums, stacks, members), strict=True):
         for block in blocks:
             part.index_add_(1, block.members, block_sums(stack, block, *reader.read(block, stack)))
@@ -109,21 +121,21 @@ def block_sums(
     u: Tensor,  # [m, b, l, k_out] as stored
     v: Tensor,  # [m, b, l, k_in] as stored
 ) -> Tensor:  # [m, b, D]
-    """sum_t w_t u_t (x) v_t of each response of the block, w_t its token weights and the modules' scale.
+    """sum_t w_t u_t (x) v_t of each response of the block, w_t the token's scale and the modules'.
 
-    Products of bfloat16 numbers are exact in float32, where tensor cores add them up: only weights other than
-    0 and 1 need wider factors.
+    Products of bfloat16 numbers are exact in float32, where tensor cores add them up: only scales of tokens
+    need wider factors.
     """
-    dtype = block.weight.dtype
+    dtype = block.dtype
     u, v = block.inside(u, v)
-    if block.batch.scale is not None:
-        u = u.to(dtype) * block.weight.unsqueeze(-1)
+    if block.scale is not None:
+        u = u.to(dtype) * block.scale.unsqueeze(-1)
     if u.dtype == torch.bfloat16 and u.is_cuda and dtype == torch.float32:
         sums = torch.bmm(u.flatten(0, 1).mT, v.flatten(0, 1), out_dtype=dtype)
     else:
         sums = torch.bmm(u.to(dtype).flatten(0, 1).mT, v.to(dtype).flatten(0, 1))
-    sums = sums[:, : stack.k_out, : stack.k_in].mul_(stack.modules[0].scale)
-    return sums.reshape(len(stack), -1, stack.dim)
+    sums = sums[:, : stack.k_out, : stack.k_in].reshape(len(stack), -1, stack.dim)
+    return sums if stack.scale == 1.0 else sums.mul_(stack.scale)
 
 
 def views(flat: Tensor, stacks: Sequence[ModuleStack], members: int) -> list[Tensor]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from archer.influence.blocks import blocks_of
+from archer.influence.blocks import Grid, blocks_of
 from archer.influence.capture import Capture
 from archer.influence.config import InfluenceConfig
 from archer.influence.counters import Counters, Stopwatch
@@ -82,13 +82,14 @@ def test_every_line_of_every_response_is_where_the_block_says(sequences, data):
             columns = torch.arange(first, first + len(where))
             found.add(wanted[member])
             assert block.mask[number].nonzero().squeeze(1).tolist() == columns.tolist()
-            assert torch.equal(block.index[number, columns], where)
-            weights = torch.zeros(block.mask.shape[1], dtype=torch.float64)
-            weights[columns] = 1.0 if batch.scale is None else batch.scale[where].double()
-            assert torch.equal(block.weight[number], weights)
+            scales = torch.zeros(block.width, dtype=torch.float64)
+            if batch.scale is not None and block.scale is not None:
+                scales[columns] = batch.scale[where].double()
+                assert torch.equal(block.scale[number], scales)
             for m, traced_module in enumerate(MODULES):
                 assert torch.equal(u[m, number, columns], batch.u[traced_module.name][where])
                 assert torch.equal(v[m, number, columns], batch.v[traced_module.name][where])
+        assert (block.scale is None) == (batch.scale is None)
         assert block.padded == (not block.mask.all())
         assert block.members.tolist() == list(block.responses)
     assert found == set(wanted)
@@ -97,7 +98,7 @@ def test_every_line_of_every_response_is_where_the_block_says(sequences, data):
 def test_responses_in_rows_of_one_width_are_seen_without_a_copy():
     batch = captured(Layout.padded([0, 1, 2], [2, 3, 1], [4, 2, 5], 7), keep_all=True, scaled=False)
     (block,) = blocks_of([batch], [0, 1, 2], MODULES, CPU, torch.float64)
-    assert block.grid is not None and block.first == (1, 2, 0)
+    assert isinstance(block.place, Grid) and block.first == (1, 2, 0)
     u, _ = block.lines(MODULES[:1])
     assert u.data_ptr() == batch.u["a"].data_ptr()
 
@@ -105,11 +106,11 @@ def test_responses_in_rows_of_one_width_are_seen_without_a_copy():
 def test_responses_of_other_lengths_without_padding_are_gathered():
     batch = captured(Layout.packed([0, 1, 2], [1, 1, 1], [4, 2, 5]), keep_all=False, scaled=False)
     (block,) = blocks_of([batch], [0, 1, 2], MODULES, CPU, torch.float64)
-    assert block.grid is None
+    assert isinstance(block.place, torch.Tensor)
     assert block.mask.sum(1).sort().values.tolist() == [2, 4, 5]
 
 
 def test_a_small_part_of_a_micro_batch_is_gathered_although_it_lies_on_a_grid():
     batch = captured(Layout.padded([0, 1, 2, 3], [1] * 4, [4] * 4, 5), keep_all=True, scaled=False)
     (block,) = blocks_of([batch], [0], MODULES, CPU, torch.float64)
-    assert block.grid is None and block.index.tolist() == [[0, 1, 2, 3]]
+    assert isinstance(block.place, torch.Tensor) and block.place.tolist() == [[0, 1, 2, 3]]

@@ -66,11 +66,13 @@ def test_all_selected_compares_everything_with_everything():
 
 
 def test_contrast_weights():
-    flags = (True, True, False)
-    assert contrast_weights(flags, "sum", False).tolist() == [[1, 1, -1]]
-    assert contrast_weights(flags, "mean", False).tolist() == [[0.5, 0.5, -1]]
-    assert contrast_weights(flags, "sum", True).tolist() == [[0, 1, -1], [1, 0, -1], [1, 1, 0]]
-    assert contrast_weights(flags, "mean", True).tolist() == [[0, 1, -1], [1, 0, -1], [0.5, 0.5, 0]]
+    flags = torch.tensor([[True, True, False], [False, True, False]])
+    assert contrast_weights(flags, "sum", False)[0].tolist() == [[1, 1, -1]]
+    assert contrast_weights(flags, "mean", False)[0].tolist() == [[0.5, 0.5, -1]]
+    assert contrast_weights(flags, "sum", True)[0].tolist() == [[0, 1, -1], [1, 0, -1], [1, 1, 0]]
+    assert contrast_weights(flags, "mean", True)[0].tolist() == [[0, 1, -1], [1, 0, -1], [0.5, 0.5, 0]]
+    assert contrast_weights(flags, "sum", False)[1].tolist() == [[-1, 1, -1]]
+    assert contrast_weights(flags, "mean", True)[1].tolist() == [[0, 1, -1], [-0.5, 0, -0.5], [-1, 1, 0]]
 
 
 def test_groups_that_cannot_be_are_refused():
