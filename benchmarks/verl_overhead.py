@@ -42,7 +42,7 @@ import archer.engines.verl.plugin  # noqa: F401
 from archer.config.model import ActorConfig
 from archer.data.builtin import tiny_reasoner_path
 from archer.engines.verl.engine import ROW_ID, TracedUpdate
-from archer.engines.verl.influence import TracePlan
+from archer.engines.verl.influence import Portion, TracePlan
 from archer.engines.verl.loss import RankLoss
 from archer.influence import Group, InfluenceConfig
 
@@ -171,7 +171,7 @@ def main() -> None:
             Group(str(g), tuple(range(g * GROUP, (g + 1) * GROUP)), (True, False) * (GROUP // 2))
             for g in range(options.rows // GROUP)
         )
-        plans = {OFF: TracePlan(), ON: TracePlan((groups,), {})}
+        plans = {OFF: TracePlan(), ON: TracePlan(((Portion(frozenset(range(options.rows)), groups),),), {})}
         times: dict[str, list[float]] = {OFF: [], ON: []}
         for plan in plans.values():
             one_update(engine, data, plan)  # warm-up

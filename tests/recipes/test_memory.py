@@ -188,12 +188,15 @@ def test_factors_are_counted_for_as_long_as_they_are_kept():
     traced = ["recipe=qwen2.5_1.5b_math_influence_trace"]
     prompt = compose(traced).data.max_prompt_length
     whole = 64 * 16 * (8192 + prompt)  # prompts are kept beside long responses
-    assert traced_tokens(compose([*traced, "engine=verl"])) == whole
-    short = compose([*traced, "engine=verl", "data.max_response_length=700"])
+    together = [*traced, "trainer.influence_trace.accepted_rejected_scope=all_selected"]
+    assert traced_tokens(compose(together)) == whole
+    short = compose([*together, "data.max_response_length=700"])
     assert traced_tokens(short) == 64 * 16 * (700 + 300)  # and never more than 3 of 10 lines
     assert traced_tokens(compose(traced)) == 16 * (8192 + prompt)  # scored group by group,
-    assert traced_tokens(compose([*traced, "data.max_response_length=2048"])) == 8 * 16384  # or by portions
-    limited = compose([*traced, "engine=verl", "trainer.influence_trace.max_prompts_per_step=2"])
+    assert traced_tokens(compose([*traced, "data.max_response_length=2048"])) == 8 * 16384  # or by portions,
+    on_four = compose([*traced, "engine=verl"])
+    assert traced_tokens(on_four, ranks=4) == 4 * 8 * 16384  # of every rank
+    limited = compose([*together, "trainer.influence_trace.max_prompts_per_step=2"])
     assert traced_tokens(limited) == whole // 32
 
 

@@ -1,6 +1,6 @@
 """How the rows of a step are divided: mini-batches, portions of whole groups, micro-batches."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import groupby
 
 import torch
@@ -26,14 +26,19 @@ def mini_batches(groups: Tensor, config: ActorConfig, epoch: int, step: int) -> 
         yield [row for group in order[start : start + config.ppo_mini_batch_size] for row in members[group]]
 
 
-def whole_groups(groups: Tensor, rows: list[int], lengths: list[int], most: int) -> list[list[int]]:
-    """Divide rows into portions of consecutive whole groups of at most `most` tokens, or of one group."""
+def whole_groups(
+    groups: Sequence[Hashable], rows: list[int], lengths: Sequence[int], most: int, multiple: int = 1
+) -> list[list[int]]:
+    """Divide rows into portions of consecutive whole groups of at most `most` tokens, or of one group.
+
+    Every portion but the last holds a multiple of `multiple` rows, and more tokens if need be.
+    """
     divided: list[list[int]] = []
     tokens = 0
-    for _, members in groupby(rows, key=lambda row: int(groups[row])):
+    for _, members in groupby(rows, key=lambda row: groups[row]):
         group = list(members)
         longer = sum(lengths[row] for row in group)
-        if not divided or tokens + longer > most:
+        if not divided or (tokens + longer > most and len(divided[-1]) % multiple == 0):
             divided.append([])
             tokens = 0
         divided[-1] += group
@@ -48,7 +53,7 @@ def portions(responses: Responses, groups: Tensor, rows: list[int], config: Acto
     if not config.use_dynamic_bsz:
         assert config.ppo_micro_batch_size_per_gpu is not None
         size = config.ppo_micro_batch_size_per_gpu * max(lengths[row] for row in rows)
-    return whole_groups(groups, rows, lengths, PORTION * size)
+    return whole_groups(groups.tolist(), rows, lengths, PORTION * size)
 
 
 def micro_batches(responses: Responses, rows: list[int], config: ActorConfig) -> list[list[int]]:

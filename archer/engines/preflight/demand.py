@@ -149,15 +149,18 @@ def influence_bytes(config: TrainConfig, facts: ModelFacts, width: int, ranks: i
     stored = {2: torch.bfloat16, 4: torch.float32}[width]
     if options.factor_dtype != "auto":
         stored = FACTOR_TYPES[options.factor_dtype]
-    factors = 0 if options.grad_offload_to_cpu else bytes_per_token(modules, stored) * traced_tokens(config)
-    return factors // ranks + solve_bytes(modules, options, config.actor_rollout_ref.rollout.n) + CHUNK
+    factors = bytes_per_token(modules, stored) * traced_tokens(config, ranks) // ranks
+    if options.grad_offload_to_cpu:
+        factors = 0
+    return factors + solve_bytes(modules, options, config.actor_rollout_ref.rollout.n) + CHUNK
 
 
-def traced_tokens(config: TrainConfig) -> int:
-    """The most tokens whose factors are kept at a time.
+def traced_tokens(config: TrainConfig, ranks: int = 1) -> int:
+    """The most tokens whose factors are kept at a time, on all ranks.
 
-    Those of a mini-batch; in the local engine, which scores groups as soon as they are captured, those of
-    8 micro-batches or of one group. Prompts are kept beside responses where they are a small part.
+    Groups are scored as soon as they are captured: those of 8 micro-batches a rank or of one group. Those of
+    a mini-batch where all are compared with each other. Prompts are kept beside responses where they are a
+    small part.
     """
     options, actor = config.trainer.influence_trace, config.actor_rollout_ref.actor
     prompts = min(actor.ppo_mini_batch_size, options.max_prompts_per_step or actor.ppo_mini_batch_size)
@@ -166,9 +169,9 @@ def traced_tokens(config: TrainConfig) -> int:
         length = min(length, options.max_tokens_per_response)
     length += min(config.data.max_prompt_length, int(length * (1 / KEEP_ALL - 1)))
     group = config.actor_rollout_ref.rollout.n * length
-    if config.engine.name == "verl" or options.accepted_rejected_scope == "all_selected":
+    if options.accepted_rejected_scope == "all_selected":
         return prompts * group
-    return min(prompts * group, max(PORTION * _micro_batch(config), group))
+    return min(prompts * group, max(PORTION * _micro_batch(config) * ranks, group))
 
 
 def _longest(config: TrainConfig) -> int:

@@ -1,7 +1,7 @@
 """verl's training engine with capture inside its real backward."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,8 +12,9 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
 
 from archer.engines.local.model import disable_dropout
-from archer.engines.verl.influence import RankRecorder, TracedRows
+from archer.engines.verl.influence import Portion, RankRecorder, TracedRows
 from archer.engines.verl.log_probs import chunked_log_probs
+from archer.errors import ArcherError
 from archer.influence import InfluenceConfig
 
 LossFunction = Callable[..., tuple[Tensor, dict[str, Any]]]
@@ -43,19 +44,27 @@ class TracedUpdate(FSDPEngine):
     def forward_backward_batch(
         self, data: TensorDict, loss_function: LossFunction, forward_only: bool = False
     ) -> Any:
-        """Run a mini-batch; its losses are divided by the responses that it really holds."""
+        """Run a mini-batch; its losses are divided by the responses and tokens that it really holds.
+
+        One that is traced goes portion by portion, each scored when its backward passes are through.
+        """
         if forward_only:
             return super().forward_backward_batch(data, loss_function, forward_only)
-        tu.assign_non_tensor(data, global_batch_size=self._responses(data))
-        if self.recorder is None:
+        responses, tokens = self._totals(data)
+        tu.assign_non_tensor(data, global_batch_size=responses)
+        recorder = self.recorder
+        if recorder is None or not recorder.active:
             return super().forward_backward_batch(data, loss_function)
+        outputs = []
         try:
-            outputs = super().forward_backward_batch(data, loss_function)
+            for portion, part in zip(recorder.portions, divided(data, recorder.portions), strict=True):
+                outputs.append(super().forward_backward_batch(part, of_whole(loss_function, tokens)))
+                recorder.close()
+                recorder.score(portion)
         except BaseException:
-            self.recorder.abandon()
+            recorder.abandon()
             raise
-        self.recorder.close()
-        return outputs
+        return joined(outputs)
 
     def forward_step(
         self, micro_batch: TensorDict, loss_function: LossFunction, forward_only: bool
@@ -76,9 +85,9 @@ class TracedUpdate(FSDPEngine):
             return super().prepare_model_outputs(*args, **options)
 
     def optimizer_step(self) -> float:
-        """Score the mini-batch while its weights are still those of its gradients, then step."""
+        """Step, and remember that the weights are others."""
         if self.recorder is not None:
-            self.recorder.score()
+            self.recorder.next_mini_batch()
         norm = self._step() if self.skip_optimizer_step else super().optimizer_step()
         self.skipped_updates += not math.isfinite(norm)
         return norm
@@ -96,12 +105,13 @@ class TracedUpdate(FSDPEngine):
         disable_dropout(module)  # ratios of two forward passes must differ by weights alone
         return module
 
-    def _responses(self, data: TensorDict) -> int:
-        """Responses of the mini-batch on all ranks, those that only fill it up left out."""
-        held = sum(bool(mask.any()) for mask in data["loss_mask"].unbind())
-        count = torch.tensor(held, device=self._count_device())
-        dist.all_reduce(count, group=self.get_data_parallel_group())
-        return int(count)
+    def _totals(self, data: TensorDict) -> tuple[int, int]:
+        """(responses, tokens) of the mini-batch on all ranks; what only fills it up is left out."""
+        tokens = torch.stack([mask.sum() for mask in data["loss_mask"].unbind()])
+        counts = torch.stack([(tokens > 0).sum(), tokens.sum()]).to(self._count_device())
+        dist.all_reduce(counts, group=self.get_data_parallel_group())
+        responses, total = counts.tolist()
+        return responses, total
 
     def _count_device(self) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -109,6 +119,40 @@ class TracedUpdate(FSDPEngine):
 
 def _no_step(*_: Any, **__: Any) -> None:
     return None
+
+
+def divided(data: TensorDict, portions: Sequence[Portion]) -> list[TensorDict]:
+    """The rows of a rank's mini-batch, portion by portion."""
+    if len(portions) == 1:
+        return [data]
+    rows = data[ROW_ID].reshape(-1).tolist()
+    places = [[place for place, row in enumerate(rows) if row in portion.rows] for portion in portions]
+    if sorted(place for part in places for place in part) != list(range(len(rows))) or not all(places):
+        raise ArcherError(
+            f"the {len(rows)} rows of this rank are not those of the {len(portions)} portions that were "
+            "planned for the mini-batch: an error in the order of the batch"
+        )
+    return [tu.index_select_tensor_dict(data, part) for part in places]
+
+
+def of_whole(loss_function: LossFunction, tokens: int) -> LossFunction:
+    """The loss divided by the tokens of the whole mini-batch, where verl counts those of a portion."""
+
+    def loss(model_output: dict[str, Tensor], data: TensorDict, **options: Any) -> Any:
+        tu.assign_non_tensor(data, batch_num_tokens=tokens)
+        return loss_function(model_output=model_output, data=data, **options)
+
+    return loss
+
+
+def joined(outputs: list[dict[str, Any]]) -> dict[str, Any]:
+    """One output of several portions, as verl makes it of micro-batches."""
+    first, *others = outputs
+    for output in others:
+        first["loss"] += output["loss"]
+        for name, values in output["metrics"].items():
+            first["metrics"].setdefault(name, []).extend(values)
+    return first
 
 
 def traced_rows(micro_batch: TensorDict, recorder: RankRecorder) -> TracedRows:

@@ -1,8 +1,8 @@
 """One rank's part of influence tracing: what it captures of a step, and when it scores.
 
-The driver decides which responses are traced and in which mini-batch each group of them lies (`TracePlan`). A
-rank captures those of its own micro-batches in the first epoch and, with all other ranks, scores a mini-batch
-before the optimizer moves the weights.
+The driver decides which responses are traced and in which portion of which mini-batch each group of them lies
+(`TracePlan`). A rank captures those of its own micro-batches in the first epoch and, with all other ranks,
+scores a portion and forgets its factors before the next begins.
 """
 
 import sys
@@ -20,16 +20,42 @@ from archer.influence import Group, InfluenceConfig, InfluenceTracer, Layout, Se
 
 
 @dataclass(frozen=True)
-class TracePlan:
-    """The traced groups of a step, mini-batch by mini-batch of its first epoch."""
+class Portion:
+    """Part of a mini-batch: all its rows, and the groups among them that are traced."""
 
-    mini_batches: tuple[tuple[Group, ...], ...] = ()
+    rows: frozenset[int]
+    groups: tuple[Group, ...]
+
+
+@dataclass(frozen=True)
+class TracePlan:
+    """The portions of every mini-batch of a step's first epoch."""
+
+    mini_batches: tuple[tuple[Portion, ...], ...] = ()
     rewards: dict[int, float] = field(default_factory=dict)  # of every traced row
+
+    @classmethod
+    def of(
+        cls, mini_batches: list[list[list[int]]], groups: Sequence[Group], rewards: dict[int, float]
+    ) -> "TracePlan":
+        """Find each group to trace in the rows of the portions of each mini-batch."""
+        home = {row: id(rows) for portions in mini_batches for rows in portions for row in rows}
+        members: dict[int, list[Group]] = {}
+        for group in groups:
+            members.setdefault(home[group.rows[0]], []).append(group)
+        return cls(
+            tuple(
+                tuple(Portion(frozenset(rows), tuple(members.get(id(rows), ()))) for rows in portions)
+                for portions in mini_batches
+            ),
+            rewards,
+        )
 
     @property
     def rows(self) -> frozenset[int]:
         """All traced response rows."""
-        return frozenset(row for groups in self.mini_batches for group in groups for row in group.rows)
+        portions = (portion for portions in self.mini_batches for portion in portions)
+        return frozenset(row for portion in portions for group in portion.groups for row in group.rows)
 
 
 @dataclass(frozen=True)
@@ -102,7 +128,13 @@ class RankRecorder:
     @property
     def active(self) -> bool:
         """Whether backward passes are captured now: in the first epoch of a step that traces something."""
-        return self._mini_batch < len(self.plan.mini_batches) and bool(self._groups)
+        return any(portion.groups for portion in self.portions)
+
+    @property
+    def portions(self) -> tuple[Portion, ...]:
+        """The portions of the mini-batch under way, in the first epoch; none later."""
+        planned = self.plan.mini_batches
+        return planned[self._mini_batch] if self._mini_batch < len(planned) else ()
 
     def row(self, number: int) -> int:
         """The row as layouts name it: -1 when it is not traced."""
@@ -138,14 +170,14 @@ class RankRecorder:
             rewards=spread.index_copy(0, where, rewards.repeat_interleave(lengths).to(spread)),
         )
 
-    def score(self) -> None:
-        """Before the optimizer steps: score the mini-batch together with all other ranks."""
-        if not self.active:
-            self._mini_batch += 1
-            return
-        selection = Selection(self._groups, 0, 0, 0)
-        for row, scores in self.tracer.scores(selection).items():
-            self._scores[row] = scores.numpy()
+    def score(self, portion: Portion) -> None:
+        """Score a portion together with all other ranks, once all have captured it, and free its factors."""
+        if portion.groups:
+            for row, scores in self.tracer.scores(Selection(portion.groups, 0, 0, 0)).items():
+                self._scores[row] = scores.numpy()
+
+    def next_mini_batch(self) -> None:
+        """The optimizer is about to move the weights."""
         self._mini_batch += 1
 
     def finish(self) -> RankTrace:
@@ -153,7 +185,3 @@ class RankRecorder:
         trace = RankTrace(self._scores, self.tracer.metrics())
         self.begin(TracePlan())
         return trace
-
-    @property
-    def _groups(self) -> tuple[Group, ...]:
-        return self.plan.mini_batches[self._mini_batch]

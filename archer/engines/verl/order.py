@@ -3,13 +3,26 @@
 verl deals a batch out in two cuts: into as many consecutive parts as there are ranks, and each rank's part
 into consecutive mini-batches. So that a prompt's group lies in one mini-batch, whole, the cuts are taken the
 other way round here: groups to mini-batches first, the rows of a mini-batch to ranks then.
+
+A large mini-batch is divided once more, into portions of whole groups: a rank has a like share of each, so
+that all ranks can capture, score and forget one portion after the other.
 """
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
+from archer.engines.local.division import whole_groups
+
 Balance = Callable[[Sequence[int], int], list[list[int]]]
 """(lengths, parts) -> positions of each part: as many in each, with like sums of lengths."""
+
+
+@dataclass(frozen=True)
+class PortionSize:
+    """Tokens that a portion may hold on all ranks, and what its number of rows is a multiple of."""
+
+    tokens: int
+    multiple: int
 
 
 @dataclass(frozen=True)
@@ -17,7 +30,7 @@ class Order:
     """Where the rows of a step go. Rows are numbered as they were given."""
 
     rows: list[int]  # in the order verl is to have them
-    mini_batches: list[list[int]]  # rows of each mini-batch, on all ranks
+    mini_batches: list[list[list[int]]]  # rows of each portion of each mini-batch, on all ranks
     split: frozenset[Hashable]  # groups that did not fit into one mini-batch
 
 
@@ -28,12 +41,14 @@ def order_rows(
     ranks: int,
     balance: Balance,
     shuffle: Callable[[int], Sequence[int]] | None = None,
+    portion: PortionSize | None = None,
 ) -> Order:
     """Lay out rows in mini-batches of `mini_batch_rows`, each shared equally by `ranks`.
 
     groups:  the group of every row; there is a multiple of `mini_batch_rows` of them
     lengths: the tokens of every row
     shuffle: a permutation of so many groups, when mini-batches are not to follow their order
+    portion: how large portions are; None: mini-batches are not divided
 
     Groups keep their order as far as they fit. One that fits nowhere whole (groups are of unequal size when
     some responses failed) is split and named in `split`.
@@ -54,9 +69,13 @@ def order_rows(
     for group in left_over:
         for row in members[group]:
             next(b for b in bins if len(b) < mini_batch_rows).append(row)
-    shares = [_shares(rows, lengths, ranks, balance) for rows in bins]
+    divided = [
+        [rows] if portion is None else whole_groups(groups, rows, lengths, portion.tokens, portion.multiple)
+        for rows in bins
+    ]
+    shares = [_shares(rows, lengths, ranks, balance) for portions in divided for rows in portions]
     ordered = [row for rank in range(ranks) for share in shares for row in share[rank]]
-    return Order(ordered, bins, frozenset(left_over))
+    return Order(ordered, divided, frozenset(left_over))
 
 
 def _shares(rows: list[int], lengths: Sequence[int], ranks: int, balance: Balance) -> list[list[int]]:

@@ -17,6 +17,7 @@ from verl.utils.debug import marked_timer
 from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
 
 from archer.algorithms.dynamic_sampling import DynamicSampling
+from archer.engines.local.division import PORTION
 from archer.engines.local.seeds import stream
 from archer.engines.local.tracing import Traces
 from archer.engines.verl.archer_config import archer_config
@@ -25,7 +26,7 @@ from archer.engines.verl.engine import ROW_ID
 from archer.engines.verl.estimators import register_estimators
 from archer.engines.verl.influence import TracePlan
 from archer.engines.verl.metrics import influence_metrics, reward_metrics, update_metrics
-from archer.engines.verl.order import Order, order_rows
+from archer.engines.verl.order import Order, PortionSize, order_rows
 from archer.engines.verl.rows import StepRows
 from archer.engines.verl.translate import TRAINER_MODE, generation_size, ranks
 from archer.engines.verl.validation import validation_summary
@@ -168,7 +169,8 @@ class ArcherTrainer(PPOTrainerSync):
         groups = [group_of(key) for key in batch.keys]
         lengths = [tag["seq_len"] for tag in batch.tags]
         shuffle = self._permutation if actor.shuffle else None
-        self.order = order_rows(groups, lengths, rows, devices, _balance, shuffle)
+        portion = self._portion_size(max(lengths)) if self._traces_influence else None
+        self.order = order_rows(groups, lengths, rows, devices, _balance, shuffle, portion)
         batch.reorder(self.order.rows)
         fields = TensorDict({ROW_ID: torch.tensor(self.order.rows)}, batch_size=len(batch.keys))
         tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
@@ -200,19 +202,30 @@ class ArcherTrainer(PPOTrainerSync):
     def _plan(self, batch: KVBatchMeta) -> TracePlan:
         """Choose the groups whose influence is traced in this step."""
         knobs = self.settings.trainer.influence_trace
-        if not knobs.enable or not self.traces.influence.wants(self.global_steps):
+        if not self._traces_influence:
             return TracePlan()
         whole = [g for g in self.rows.prompt_groups() if not self.order.split & {self._uid(g.rows[0])}]
         self.selection = select_groups(whole, knobs.max_prompts_per_step)
-        home = {row: number for number, rows in enumerate(self.order.mini_batches) for row in rows}
-        planned: list[list[Any]] = [[] for _ in self.order.mini_batches]
-        for group in self.selection.groups:
-            planned[home[group.rows[0]]].append(group)
         data = tq.kv_batch_get(
             keys=list(self.rows.keys), partition_id=batch.partition_id, select_fields=["rm_scores"]
         )
         rewards = {row: float(scores.sum()) for row, scores in enumerate(data["rm_scores"].unbind())}
-        return TracePlan(tuple(map(tuple, planned)), rewards)
+        return TracePlan.of(self.order.mini_batches, self.selection.groups, rewards)
+
+    @property
+    def _traces_influence(self) -> bool:
+        knobs = self.settings.trainer.influence_trace
+        return knobs.enable and self.traces.influence.wants(self.global_steps)
+
+    def _portion_size(self, longest: int) -> PortionSize | None:
+        """About `PORTION` micro-batches a rank; None where all groups are compared with each other."""
+        actor, devices = self.settings.actor_rollout_ref.actor, ranks(self.settings)
+        if self.settings.trainer.influence_trace.accepted_rejected_scope != "per_prompt":
+            return None
+        if actor.use_dynamic_bsz:
+            return PortionSize(PORTION * actor.ppo_max_token_len_per_gpu * devices, devices)
+        rows = (actor.ppo_micro_batch_size_per_gpu or 1) * devices
+        return PortionSize(PORTION * rows * longest, rows)
 
     def _write_traces(self) -> None:
         step = self.global_steps

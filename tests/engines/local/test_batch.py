@@ -134,9 +134,17 @@ def test_token_budgets_count_prompt_and_response(make_responses):
 
 
 def test_portions_are_whole_groups_within_the_limit_or_one_group():
-    groups = torch.tensor([0, 0, 1, 1, 2, 2, 3])
+    groups = [0, 0, 1, 1, 2, 2, 3]
     lengths = [5, 5, 10, 10, 1, 1, 1]
     rows = [2, 3, 0, 1, 4, 5, 6]
     assert whole_groups(groups, rows, lengths, 0) == [[2, 3], [0, 1], [4, 5], [6]]
     assert whole_groups(groups, rows, lengths, 12) == [[2, 3], [0, 1, 4, 5], [6]]
     assert whole_groups(groups, rows, lengths, 33) == [rows]
+
+
+def test_portions_that_ranks_share_are_multiples_of_the_ranks():
+    groups = ["a", "a", "b", "c", "d", "d", "e", "e"]
+    rows = list(range(8))
+    assert whole_groups(groups, rows, [1] * 8, 0, multiple=2) == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert whole_groups(groups, rows, [1] * 8, 0, multiple=4) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert whole_groups(groups, rows, [1] * 8, 3, multiple=4) == [[0, 1, 2, 3], [4, 5, 6, 7]]

@@ -55,6 +55,7 @@ class Case:
     clip_ratio: float = 0.2
     lora_rank: int = 0
     shifted: bool = False  # the negative control: every position taken for its neighbour
+    portion: int | None = None  # tokens of a portion; None: mini-batches are not divided
     factors: bool = False  # keep the captured factors instead of scoring
 
 
@@ -70,6 +71,12 @@ CASES = {
     "two mini-batches": Case(mini_batches=2),
     "another objective, rescaled": Case(influence=LOG_PROB),
     "another objective, second backward": Case(influence=LOG_PROB, off_policy=True, mini_batches=2),
+}
+CASES |= {
+    "portions": Case(portion=0),
+    "portions of two groups, dynamic batch size": Case(portion=150, dynamic=True),
+    "portions, padded, second backward": Case(influence=LOG_PROB, off_policy=True, portion=0, packed=False),
+    "portions of two mini-batches": Case(mini_batches=2, portion=0),
 }
 LOSSES = {mode: Case(loss_mode=mode, off_policy=True) for mode in ("aspo", "dual_token", "gspo", "cispo")}
 CASES |= LOSSES

@@ -24,8 +24,10 @@ import archer.engines.verl.plugin  # noqa: F401
 from archer.engines.verl import influence
 from archer.engines.verl.engine import ROW_ID
 from archer.engines.verl.loss import RankLoss
-from archer.engines.verl.order import order_rows
+from archer.engines.verl.order import PortionSize, order_rows
 from archer.influence import Layout, select_groups
+
+MICRO = 2  # rows
 
 
 def make_engine(case: Case):
@@ -96,7 +98,7 @@ def mini_batch(rows: list[int], case: Case, given: dict[str, torch.Tensor]) -> T
         data,
         use_remove_padding=case.packed,
         use_dynamic_bsz=case.dynamic,
-        micro_batch_size_per_gpu=2,
+        micro_batch_size_per_gpu=MICRO,
         max_token_len_per_gpu=actor(case).ppo_max_token_len_per_gpu,
         use_fused_kernels=False,
         temperature=1.0,
@@ -112,13 +114,11 @@ def run(case: Case, given: dict[str, torch.Tensor], rank: int, ranks: int):
     batch = responses()
     size = len(batch) // case.mini_batches
     owners = [row // EACH for row in range(len(batch))]
-    order = order_rows(owners, batch.lengths.tolist(), size, ranks, deal)
-    chosen = set(select_groups(groups(), 0).groups)
-    plan = tuple(
-        tuple(group for group in groups() if group in chosen and group.rows[0] in rows)
-        for rows in order.mini_batches
-    )
-    recorder.begin(influence.TracePlan(plan, dict.fromkeys(range(len(batch)), 1.0)))
+    portion = None if case.portion is None else PortionSize(case.portion, MICRO * ranks)
+    order = order_rows(owners, batch.lengths.tolist(), size, ranks, deal, portion=portion)
+    rewards = dict.fromkeys(range(len(batch)), 1.0)
+    recorder.begin(influence.TracePlan.of(order.mini_batches, select_groups(groups(), 0).groups, rewards))
+    kept = watch_scoring(recorder, case.factors)
     share = len(batch) // ranks
     mine = order.rows[rank * share : (rank + 1) * share]
     each = size // ranks
@@ -131,7 +131,27 @@ def run(case: Case, given: dict[str, torch.Tensor], rank: int, ranks: int):
                 engine.forward_backward_batch(data, loss)
                 return factors(recorder, batch)
             norms.append(engine.train_batch(data, loss_function=loss)["metrics"]["grad_norm"])
-    return {"trace": recorder.finish(), "norms": norms, "sums": loss.sums.read(), "terms": loss.terms}
+    return {
+        "trace": recorder.finish(),
+        "norms": norms,
+        "sums": loss.sums.read(),
+        "terms": loss.terms,
+        "kept": kept,
+    }
+
+
+def watch_scoring(recorder, drop: bool) -> list[list[int]]:
+    """The rows whose factors are kept whenever there is something to score; `drop`: and nothing is scored."""
+    kept: list[list[int]] = []
+    scores = recorder.score
+
+    def watched(portion):
+        kept.append([row for captured in recorder.tracer.captured for row in captured.lengths])
+        if not drop:
+            scores(portion)
+
+    recorder.score = watched
+    return kept
 
 
 def factors(recorder, batch):

@@ -11,7 +11,7 @@ from archer.config.foreign import adopt_foreign_keys
 from archer.config.root import TrainConfig
 from archer.engines.verl import versions
 from archer.engines.verl.influence import TracedRows
-from archer.engines.verl.order import order_rows
+from archer.engines.verl.order import PortionSize, order_rows
 from archer.engines.verl.process_group import process_group_timeout
 from archer.engines.verl.validation import FAILED, validation_summary
 from archer.errors import ArcherError
@@ -35,19 +35,25 @@ def as_verl_cuts(rows: list[int], size: int, ranks: int) -> list[set[int]]:
     ranks=st.sampled_from([1, 2, 4]),
     mini_batches=st.integers(1, 3),
     shuffled=st.booleans(),
+    tokens=st.none() | st.integers(0, 40),
 )
 @settings(max_examples=200, deadline=None)
-def test_verls_mini_batches_hold_whole_groups(groups, each, ranks, mini_batches, shuffled):
+def test_verls_mini_batches_hold_whole_groups(groups, each, ranks, mini_batches, shuffled, tokens):
     each *= ranks  # rows of a mini-batch are divisible by the ranks
     total = groups * mini_batches
     rows = [f"g{row // each}" for row in range(total * each)]
     shuffle = (lambda size: random.Random(0).sample(range(size), size)) if shuffled else None
-    size = groups * each
-    order = order_rows(rows, [1] * len(rows), size, ranks, deal, shuffle)
+    size, share = groups * each, len(rows) // ranks
+    portion = None if tokens is None else PortionSize(tokens, ranks)
+    order = order_rows(rows, [1] * len(rows), size, ranks, deal, shuffle, portion)
     assert sorted(order.rows) == list(range(len(rows)))
     assert order.split == frozenset()
     cuts = as_verl_cuts(order.rows, size, ranks)
-    assert cuts == [set(rows) for rows in order.mini_batches]
+    assert cuts == [{row for part in portions for row in part} for portions in order.mini_batches]
+    for part in (part for portions in order.mini_batches for part in portions):
+        held = [sum(row in part for row in order.rows[rank * share :][:share]) for rank in range(ranks)]
+        assert held == [len(part) // ranks] * ranks  # every rank has its share of every portion
+        assert len(part) == each or tokens is None or len(part) <= tokens
     for cut in cuts:
         inside = {rows[row] for row in cut}
         assert {row for row, group in enumerate(rows) if group in inside} == cut

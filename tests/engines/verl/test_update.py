@@ -125,7 +125,15 @@ def test_influence_is_the_local_engines(outputs, given, ranks, case):
 
 
 @pytest.mark.parametrize(
-    "case", ["packed", "two mini-batches", "another objective, second backward", *LOSSES]
+    "case",
+    [
+        "packed",
+        "two mini-batches",
+        "another objective, second backward",
+        "portions",
+        "portions of two mini-batches",
+        *LOSSES,
+    ],
 )
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_update_is_the_local_engines(outputs, given, ranks, case):
@@ -160,6 +168,21 @@ def mean_over_ranks(found, name: str) -> float:
 def test_groups_that_cross_ranks_are_computed(outputs):
     for rank in outputs[2]:
         assert rank["packed"]["trace"].metrics["influence_trace/debug_cross_rank_groups"] == 3
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_factors_are_kept_for_a_portion_at_a_time(outputs, ranks):
+    """Groups 0 to 3 of four rows each; the responses of group 2 are all wrong, so it is not traced."""
+    by_group = [{0, 1, 2, 3}, {4, 5, 6, 7}, set(), {12, 13, 14, 15}]
+    for case, expected in (
+        ("packed", [set.union(*by_group)]),
+        ("portions", by_group),
+        ("portions of two mini-batches", by_group),
+        ("portions of two groups, dynamic batch size", [by_group[0] | by_group[1], by_group[3]]),
+    ):
+        kept = [rank[case]["kept"] for rank in outputs[ranks]]
+        found = [set().union(*(rank[number] for rank in kept)) for number in range(len(kept[0]))]
+        assert found == expected, case
 
 
 def test_the_second_backward_is_one_on_all_ranks(outputs):
