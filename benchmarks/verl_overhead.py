@@ -3,7 +3,8 @@
 All linear modules of the decoder layers, all tokens, inverse mode, scores included. The engine is verl's own
 with Archer's capture in its backward, in this process and without Ray: rollout, queue and rewards are the
 same on both sides. Both sides update one model on the same responses, in turn; the ratio is of median times.
-On the CPU the time is that of the processor, so that other work on the machine does not count.
+On the CPU the time is that of the processor, so that other work on the machine does not count. Peak memory
+is the GPU allocator's during each side's updates.
 
     python benchmarks/verl_overhead.py                                  # the tiny model on the CPU
     python benchmarks/verl_overhead.py --model 1.5b --rows 64 --length 1024 --budget 16384   # on a GPU
@@ -41,8 +42,9 @@ from verl.workers.engine import EngineRegistry
 import archer.engines.verl.plugin  # noqa: F401
 from archer.config.model import ActorConfig
 from archer.data.builtin import tiny_reasoner_path
+from archer.engines.local.division import PORTION, whole_groups
 from archer.engines.verl.engine import ROW_ID, TracedUpdate
-from archer.engines.verl.influence import Portion, TracePlan
+from archer.engines.verl.influence import TracePlan
 from archer.engines.verl.loss import RankLoss
 from archer.influence import Group, InfluenceConfig
 
@@ -64,6 +66,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--packed", action="store_true", help="no padding; needs flash-attention to be fast")
     parser.add_argument("--checkpointing", action="store_true", help="gradient checkpointing")
     parser.add_argument("--objective", default="training_loss", help="output_function")
+    parser.add_argument("--undivided", action="store_true", help="score all groups at the end, no portions")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads")
     return parser.parse_args()
 
@@ -140,6 +143,19 @@ def make_data(options: argparse.Namespace, vocabulary: int) -> TensorDict:
     return data
 
 
+def make_plan(options: argparse.Namespace) -> TracePlan:
+    """All groups traced, in the portions that a run would make of them."""
+    rows = list(range(options.rows))
+    groups = [
+        Group(str(g), tuple(rows[g * GROUP : (g + 1) * GROUP]), (True, False) * (GROUP // 2))
+        for g in range(options.rows // GROUP)
+    ]
+    lengths = [options.prompt + options.length] * options.rows
+    most = sum(lengths) if options.undivided else PORTION * options.budget
+    portions = whole_groups([row // GROUP for row in rows], rows, lengths, most)
+    return TracePlan.of([portions], groups, {})
+
+
 def one_update(engine: TracedUpdate, data: TensorDict, plan: TracePlan) -> float:
     assert engine.recorder is not None
     loss = RankLoss(ActorConfig(), 1024)
@@ -167,28 +183,35 @@ def main() -> None:
         )
         engine.trace(knobs)
         data = make_data(options, engine.module.config.vocab_size)
-        groups = tuple(
-            Group(str(g), tuple(range(g * GROUP, (g + 1) * GROUP)), (True, False) * (GROUP // 2))
-            for g in range(options.rows // GROUP)
-        )
-        plans = {OFF: TracePlan(), ON: TracePlan(((Portion(frozenset(range(options.rows)), groups),),), {})}
+        plans = {OFF: TracePlan(), ON: make_plan(options)}
         times: dict[str, list[float]] = {OFF: [], ON: []}
+        memory = {OFF: 0.0, ON: 0.0}
         for plan in plans.values():
             one_update(engine, data, plan)  # warm-up
         for _ in range(options.rounds):
             for side, plan in plans.items():
+                if not ON_CPU:
+                    torch.cuda.reset_peak_memory_stats()
                 times[side].append(one_update(engine, data, plan))
+                if not ON_CPU:
+                    memory[side] = max(memory[side], torch.cuda.max_memory_allocated() / 2**30)
         dist.destroy_process_group()
     median = {side: statistics.median(values) for side, values in times.items()}
     table = Table(
         title=f"verl's update, {options.model} model, {'cpu' if ON_CPU else torch.cuda.get_device_name()}, "
         f"{options.rows} x {options.length} tokens, projection_dim_factor {options.factor}"
     )
-    for heading in ("influence", "update, median s", "fastest s"):
+    for heading in ("influence", "update, median s", "fastest s", "peak memory GiB"):
         table.add_column(heading, justify="right")
     for side in (OFF, ON):
-        table.add_row(side, f"{median[side]:.4f}", f"{min(times[side]):.4f}")
-    table.add_row("ratio", f"{median[ON] / median[OFF]:.3f}", f"{min(times[ON]) / min(times[OFF]):.3f}")
+        used = "-" if ON_CPU else f"{memory[side]:.3f}"
+        table.add_row(side, f"{median[side]:.4f}", f"{min(times[side]):.4f}", used)
+    table.add_row(
+        "ratio",
+        f"{median[ON] / median[OFF]:.3f}",
+        f"{min(times[ON]) / min(times[OFF]):.3f}",
+        "-" if ON_CPU else f"{memory[ON] / memory[OFF]:.3f}",
+    )
     Console().print(table)
 
 

@@ -25,6 +25,7 @@ class Counters:
     debug_micro_batches: int = 0
     debug_captured_tokens: int = 0
     debug_weight_versions: int = 0
+    debug_portions: int = 0
     debug_forward_hook_calls: int = 0
     debug_forward_without_grad_calls: int = 0
     debug_forward_recomputed_calls: int = 0

@@ -158,6 +158,7 @@ class InfluenceTracer:
             return {}
         selection = groups if isinstance(groups, Selection) else self.select(groups)
         compared = comparison_groups(selection, self.config)
+        self.counters.debug_portions += bool(compared)
         device, compute = self._device, self._compute_dtype
         scorer = Scorer(self.modules, self.config, self.counters, self._stopwatch, device, compute)
         try:

@@ -21,7 +21,12 @@ from ray_runs import SETTINGS, archer, descendants, end, finish, wait_for
 
 pytestmark = pytest.mark.slow
 
-RUN = [*SETTINGS, "trainer.n_gpus_per_node=2"]
+RUN = [
+    *SETTINGS,
+    "trainer.n_gpus_per_node=2",
+    "actor_rollout_ref.rollout.n=8",
+    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=80",  # so small that a step has several portions
+]
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +112,7 @@ def test_the_resumed_run_goes_on_where_the_killed_one_was(resumed, steps_before,
 def test_output_reads_like_the_local_engines(resumed, steps_before):
     for text in (
         "builtin:tiny_reasoner",
-        "4 x 4 responses a step",
+        "4 x 8 responses a step",
         "28 linear modules traced",
         "accuracy after",
     ):
@@ -142,6 +147,14 @@ def test_metrics_have_the_local_engines_names(resumed, folder):
         assert np.isfinite(line[name]), name
 
 
+def test_a_step_that_is_too_large_is_scored_in_portions(resumed, folder):
+    lines = read_metrics(folder / "metrics.jsonl")
+    assert max(line["influence_trace/debug_portions"] for line in lines) > 1
+    for line in lines:
+        assert line["influence_trace/rows_emitted"] == line["influence_trace/selected_responses"]
+        assert line["influence_trace/debug_cross_rank_groups"] == line["influence_trace/selected_prompts"]
+
+
 def test_what_is_sampled_is_what_is_trained_on(resumed, folder):
     """Packed training and padded sampling agree on the probability of every token."""
     for line in read_metrics(folder / "metrics.jsonl"):
@@ -152,8 +165,8 @@ def test_both_traces_tell_the_same_story(resumed, folder):
     entropy, influence = (TraceReader(folder / f"{kind}_trace") for kind in ("entropy", "influence"))
     for step in (entry.step for entry in influence.entries):
         everything, selected = entropy.read(step).arrays, influence.read(step).arrays
-        assert everything.rows == 16
-        assert sorted(np.bincount(everything.group_id)) == [4, 4, 4, 4]
+        assert everything.rows == 32
+        assert sorted(np.bincount(everything.group_id)) == [8, 8, 8, 8]
         rows = selected.response_index
         width = selected.response_mask.shape[1]
         assert (everything.responses[rows, :width] == selected.responses).all()
