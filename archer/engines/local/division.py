@@ -29,10 +29,25 @@ def mini_batches(groups: Tensor, config: ActorConfig, epoch: int, step: int) -> 
 def whole_groups(
     groups: Sequence[Hashable], rows: list[int], lengths: Sequence[int], most: int, multiple: int = 1
 ) -> list[list[int]]:
-    """Divide rows into portions of consecutive whole groups of at most `most` tokens, or of one group.
+    """Divide rows into even portions of consecutive whole groups of at most `most` tokens, or of one group.
 
     Every portion but the last holds a multiple of `multiple` rows, and more tokens if need be.
     """
+    fewest = len(_filled(groups, rows, lengths, most, multiple))
+    low, high = 0, most
+    while low < high:  # the lowest limit that makes as few portions makes the most even ones
+        middle = (low + high) // 2
+        if len(_filled(groups, rows, lengths, middle, multiple)) <= fewest:
+            high = middle
+        else:
+            low = middle + 1
+    return _filled(groups, rows, lengths, high, multiple)
+
+
+def _filled(
+    groups: Sequence[Hashable], rows: list[int], lengths: Sequence[int], most: int, multiple: int
+) -> list[list[int]]:
+    """One portion after the other, each as full as the limit allows."""
     divided: list[list[int]] = []
     tokens = 0
     for _, members in groupby(rows, key=lambda row: groups[row]):

@@ -34,6 +34,7 @@ class TracedUpdate(FSDPEngine):
     recorder: RankRecorder | None = None
     skip_optimizer_step = False
     skipped_updates = 0
+    _last_portion = True
 
     def trace(self, config: InfluenceConfig) -> RankRecorder:
         """Capture influence in the backward passes of this engine."""
@@ -58,13 +59,20 @@ class TracedUpdate(FSDPEngine):
         outputs = []
         try:
             for portion, part in zip(recorder.portions, divided(data, recorder.portions), strict=True):
+                self._last_portion = portion is recorder.portions[-1]
                 outputs.append(super().forward_backward_batch(part, of_whole(loss_function, tokens)))
                 recorder.close()
                 recorder.score(portion)
         except BaseException:
             recorder.abandon()
             raise
+        finally:
+            self._last_portion = True
         return joined(outputs)
+
+    def _gradient_sync_context(self, *, is_last_micro_batch: bool) -> Any:
+        """Gradients go between ranks once a mini-batch, at the end of its last portion."""
+        return super()._gradient_sync_context(is_last_micro_batch=is_last_micro_batch and self._last_portion)
 
     def forward_step(
         self, micro_batch: TensorDict, loss_function: LossFunction, forward_only: bool

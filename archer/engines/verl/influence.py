@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from archer.influence import Group, InfluenceConfig, InfluenceTracer, Layout, Selection
+from archer.influence.transfer import send
 
 
 @dataclass(frozen=True)
@@ -156,18 +157,19 @@ class RankRecorder:
 
     def watch(self, loss: Tensor, log_probs: Tensor, rows: TracedRows, advantages: Tensor) -> None:
         """Between forward and backward. log_probs: [nnz]; advantages: of response tokens, in their order."""
-        where = rows.emitting_positions().to(log_probs.device)
+        if self.tracer.config.output_function == "training_loss":
+            return  # the tracer asks for nothing then, and a GPU would wait for what is made here
+        where = send(rows.emitting_positions(), log_probs.device)
         spread = torch.zeros_like(log_probs, requires_grad=False).detach()
-        lengths = torch.tensor(rows.response_lengths, device=log_probs.device)
-        rewards = torch.tensor(
-            [self.plan.rewards.get(row, 0.0) for row in rows.rows], device=log_probs.device
-        )
+        lengths = torch.tensor(rows.response_lengths)
+        rewards = torch.tensor([self.plan.rewards.get(row, 0.0) for row in rows.rows])
+        rewards = send(rewards.repeat_interleave(lengths), log_probs.device)
         self.tracer.watch(
             loss,
             log_probs,
             rows.packed(),
             advantages=spread.index_copy(0, where, advantages.to(spread)),
-            rewards=spread.index_copy(0, where, rewards.repeat_interleave(lengths).to(spread)),
+            rewards=spread.index_copy(0, where, rewards.to(spread)),
         )
 
     def score(self, portion: Portion) -> None:

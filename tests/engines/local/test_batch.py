@@ -1,6 +1,7 @@
 """Rows of a step and their division into micro-batches."""
 
 from functools import cache
+from itertools import chain, combinations, pairwise
 
 import torch
 from hypothesis import given
@@ -138,8 +139,34 @@ def test_portions_are_whole_groups_within_the_limit_or_one_group():
     lengths = [5, 5, 10, 10, 1, 1, 1]
     rows = [2, 3, 0, 1, 4, 5, 6]
     assert whole_groups(groups, rows, lengths, 0) == [[2, 3], [0, 1], [4, 5], [6]]
-    assert whole_groups(groups, rows, lengths, 12) == [[2, 3], [0, 1, 4, 5], [6]]
+    assert whole_groups(groups, rows, lengths, 12) == [[2, 3], [0, 1], [4, 5, 6]]
     assert whole_groups(groups, rows, lengths, 33) == [rows]
+
+
+def test_portions_are_even():
+    groups = [row // 8 for row in range(128)]
+    divided = whole_groups(groups, list(range(128)), [1035] * 128, 131_072)  # one group too many for one
+    assert [len(portion) for portion in divided] == [64, 64]
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 30)), min_size=1, max_size=7),
+    most=st.integers(0, 300),
+)
+def test_no_division_has_fewer_portions_or_more_even_ones(sizes, most):
+    groups = [number for number, (count, _) in enumerate(sizes) for _ in range(count)]
+    lengths = [length for count, length in sizes for _ in range(count)]
+    divided = whole_groups(groups, list(range(len(groups))), lengths, most)
+    assert [row for portion in divided for row in portion] == list(range(len(groups)))
+    assert all(groups[a[-1]] != groups[b[0]] for a, b in pairwise(divided))
+    totals = [count * length for count, length in sizes]
+    possible = []
+    for cuts in chain.from_iterable(combinations(range(1, len(sizes)), n) for n in range(len(sizes))):
+        parts = [totals[begin:end] for begin, end in pairwise([0, *cuts, len(sizes)])]
+        if all(sum(part) <= most or len(part) == 1 for part in parts):
+            possible.append((len(parts), max(map(sum, parts))))
+    found = (len(divided), max(sum(lengths[row] for row in portion) for portion in divided))
+    assert found == min(possible)
 
 
 def test_portions_that_ranks_share_are_multiples_of_the_ranks():
