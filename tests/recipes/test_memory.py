@@ -9,6 +9,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from archer.config import compose
 from archer.config.model import ActorConfig
+from archer.config.root import TrainConfig
 from archer.data.prompts import Prompt
 from archer.engines.local.batch import Responses
 from archer.engines.local.device import Compute
@@ -121,22 +122,56 @@ def updating(demand: Demand) -> float:
     return sum(p.bytes for p in demand.parts if p.updating and p.name not in left_out) / GIB
 
 
+def benchmark_update(
+    rows: int, length: int, micro_batch: int, influence: bool, *settings: str
+) -> TrainConfig:
+    """The update that a benchmark measures, in micro-batches of as many rows as it really has."""
+    return compose(
+        [
+            *("recipe=base", "actor_rollout_ref.model.path=x/y", "data.train_files=[x]"),
+            f"data.train_batch_size={rows // 8}",
+            f"actor_rollout_ref.actor.ppo_mini_batch_size={rows // 8}",
+            *("actor_rollout_ref.rollout.n=8", "data.max_prompt_length=11"),
+            f"data.max_response_length={length}",
+            f"actor_rollout_ref.actor.ppo_max_token_len_per_gpu={micro_batch * (11 + length)}",
+            f"trainer.influence_trace.enable={influence}",
+            *settings,
+        ]
+    )
+
+
 @pytest.mark.parametrize(
     ("checkpointing", "influence", "measured"),
-    [(True, False, 31.078), (True, True, 32.959), (False, False, 77.548), (False, True, 79.379)],
+    [(True, False, 30.689), (True, True, 32.641), (False, False, 71.040), (False, True, 72.669)],
 )
 def test_an_update_of_1_5b_on_an_h200(facts, checkpointing, influence, measured):
     """benchmarks/tracing_overhead.py --model 1.5b --rows 64 --length 1024 --budget 16384 [--checkpointing]"""
-    config = compose(
-        [
-            *("recipe=base", "actor_rollout_ref.model.path=x/y", "data.train_files=[x]"),
-            *("data.train_batch_size=8", "actor_rollout_ref.actor.ppo_mini_batch_size=8"),
-            *("actor_rollout_ref.rollout.n=8", "data.max_prompt_length=11", "data.max_response_length=1024"),
-            f"actor_rollout_ref.model.enable_gradient_checkpointing={checkpointing}",
-            f"trainer.influence_trace.enable={influence}",
-        ]
-    )
+    saves = f"actor_rollout_ref.model.enable_gradient_checkpointing={checkpointing}"
+    config = benchmark_update(64, 1024, 13, influence, saves)
     demand = local_demand(config, facts("Qwen/Qwen2.5-1.5B-Instruct"), "cuda")
+    assert updating(demand) == pytest.approx(measured, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "micro_batch", "influence", "measured"),
+    [
+        (64, 1024, 13, False, 72.673),
+        (64, 1024, 13, True, 74.679),
+        (256, 2048, 7, False, 76.128),
+        (256, 2048, 7, True, 79.655),
+    ],
+)
+def test_an_update_of_1_5b_in_verl_on_an_h200(facts, rows, length, micro_batch, influence, measured):
+    """benchmarks/verl_overhead.py --model 1.5b --rows ROWS --length LENGTH --budget 16384"""
+    config = benchmark_update(
+        rows,
+        length,
+        micro_batch,
+        influence,
+        "engine=verl",
+        "actor_rollout_ref.model.enable_gradient_checkpointing=False",
+    )
+    demand = verl_demand(config, facts("Qwen/Qwen2.5-1.5B-Instruct"), None)
     assert updating(demand) == pytest.approx(measured, rel=0.05)
 
 
@@ -182,6 +217,10 @@ def test_a_reference_and_sharding_change_the_state_as_they_should(facts):
     assert part(verl_demand(plain, model, None), "weights") == 4 * model.shape.parameters
     assert part(verl_demand(eight, model, None), "optimizer") == model.shape.parameters // 8 * 8
     assert part(local_demand(with_kl, model, "cuda"), "reference") == 4 * model.shape.parameters
+    deferred = "actor_rollout_ref.actor.fsdp_config.use_no_sync_for_gradient_accumulation=True"
+    whole = compose(["recipe=qwen3_0.6b_math", "engine=verl", "trainer.n_gpus_per_node=8", deferred])
+    assert part(verl_demand(eight, model, None), "gradients") == model.shape.parameters // 8 * 4
+    assert part(verl_demand(whole, model, None), "gradients") == model.shape.parameters // 8 * 4 * 8
 
 
 def test_factors_are_counted_for_as_long_as_they_are_kept():

@@ -115,6 +115,8 @@ def verl_demand(config: TrainConfig, facts: ModelFacts, device_bytes: int | None
     offloads = "actor_rollout_ref.actor.fsdp_config"
     if OmegaConf.select(own, f"{offloads}.optimizer_offload"):
         moments = 0
+    if OmegaConf.select(own, f"{offloads}.use_no_sync_for_gradient_accumulation"):
+        gradients *= ranks  # whole on every rank until the last micro-batch
     parameters_stay = not OmegaConf.select(own, f"{offloads}.param_offload")
     reference = weights if config.needs_reference else 0
     tokens = _micro_batch(config)
