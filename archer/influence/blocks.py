@@ -130,7 +130,8 @@ class Block:
             here = self.place.flatten().to(columns[0].device)
             return torch.stack([c.index_select(0, here) for c in columns]).to(self.device).view(shape)
         if columns[0].device != self.device:
-            columns = [c.to(self.device, non_blocking=True) for c in columns]
+            # A GPU waits for its own copies, a program does not.
+            columns = [c.to(self.device, non_blocking=self.device.type == "cuda") for c in columns]
         stacked = torch.stack(columns) if len(columns) > 1 else columns[0].unsqueeze(0)
         if isinstance(self.place, Tensor):
             return stacked.index_select(1, self.place.flatten()).view(shape)

@@ -49,6 +49,11 @@ class Bundle:
         return len(self.counts) > 1
 
     @property
+    def counted_here(self) -> bool:
+        """Whether this rank counts the groups: one of those that hold them does."""
+        return not self.crosses_ranks or self.exchange.rank == 0
+
+    @property
     def rows(self) -> list[int]:
         """The response row of every member."""
         return rows_of(self.groups)

@@ -128,7 +128,8 @@ class Scorer:
         ]
         total = torch.stack([G.sum(dim=(0, 2, 3)) for G in gradients]).sum(0)
         broken = (total - total) != 0  # inf - inf is NaN
-        self._broken.append(broken)
+        if bundle.counted_here:
+            self._broken.append(broken)
         if self._any_or_unknown(broken):
             for G in gradients:
                 G.masked_fill_(broken[:, None, None], 0.0)
@@ -211,7 +212,7 @@ class Scorer:
         norms = solver.squared_norms()[here] if self._normalize else None
         begin = 0
         for (block, _, _), total in zip(loaded, totals, strict=True):
-            end = begin + int(block.mask.sum())
+            end = begin + sum(block.lengths)
             own = block.members[:, None].expand_as(block.mask)[block.mask]
             line = own if self.config.exclude_self_response else torch.zeros_like(own)
             total.score[block.mask] += scores[begin:end].gather(1, line[:, None]).squeeze(1)

@@ -43,8 +43,7 @@ def damping(trace: Tensor, dim: int | Tensor, count: int, reg_lambda: float, reg
         return torch.full_like(trace, reg_lambda)
     share = AUTO_DAMPING if reg_lambda <= 0 else reg_lambda
     size = dim if reg_rule == "hessian_trace" else count
-    lam = trace * (share / size)
-    return lam + (lam == 0)
+    return trace * (share / size) + (trace == 0)
 
 
 def use_dual(solver: Solver, count: int, dim: int) -> bool:

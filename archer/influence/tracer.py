@@ -167,7 +167,8 @@ class InfluenceTracer:
             for bundle in make_bundles(
                 compared, self._batches, self.modules, self.config, self._exchange, device, compute
             ):
-                self.counters.debug_cross_rank_groups += len(bundle.groups) if bundle.crosses_ranks else 0
+                if bundle.crosses_ranks and bundle.counted_here:
+                    self.counters.debug_cross_rank_groups += len(bundle.groups)
                 found += [(bundle, block) for block in bundle.blocks]
                 scores += scorer.scores(bundle)
             emitted: dict[int, Tensor] = {}

@@ -46,11 +46,20 @@ RUNS = [("replicated", case, share) for case in CASES for share in ("crossing", 
 )
 def test_two_ranks_give_the_scores_of_one(ranks, engine, case, share):
     alone = traced_scores(Problem(tiny_model()), traced_config(**CASES[case]), kind="clipped")
-    (first, _, _), (second, metrics, _) = (rank["scores"][engine, case, share] for rank in ranks)
+    (first, metrics, _), (second, others, _) = (rank["scores"][engine, case, share] for rank in ranks)
     assert first.keys().isdisjoint(second)
     assert_same_scores(first | second, alone)
-    expected = {"crossing": 1, "nothing": 0}[share]
-    assert metrics["influence_trace/debug_cross_rank_groups"] == expected
+    crossing = "influence_trace/debug_cross_rank_groups"
+    assert (metrics[crossing], others[crossing]) == {"crossing": (1, 0), "nothing": (0, 0)}[share]
+
+
+def test_a_group_that_is_not_finite_on_one_rank_is_nan_on_both_and_counted_once(ranks):
+    (first, metrics), (second, others) = (rank["not finite"] for rank in ranks)
+    scores = first | second
+    assert all(scores[row].isnan().all() for row in (0, 1, 2, 3))
+    assert all(scores[row].isfinite().all() for row in (4, 5, 6))
+    name = "influence_trace/debug_nonfinite_groups"
+    assert (metrics[name], others[name]) == (1, 0)
 
 
 def test_a_second_backward_leaves_sharded_gradients_alone(ranks):

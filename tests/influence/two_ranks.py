@@ -68,6 +68,11 @@ def main(rank: int, store: str, out: str) -> None:
                 gradients = [whole(p.grad) for p in problem.model.parameters() if p.grad is not None]
                 problem.model.zero_grad()
                 found[engine, case, share] = scores, tracer.metrics(), gradients
+    broken = Problem(tiny_model())
+    broken.advantages[2] = torch.nan  # of group a, on rank 0
+    tracer = InfluenceTracer(broken.model, traced_config(), dist.group.WORLD)
+    broken.update(tracer, SHARES["crossing"][rank])
+    not_finite = tracer.scores(GROUPS), tracer.metrics()
     mine = (
         [Group("b", (5,), (True,))]
         if rank
@@ -84,7 +89,8 @@ def main(rank: int, store: str, out: str) -> None:
         problem.update(mixed, [[2, 3]])
         tracer = mixed
     failing = error_of(lambda: tracer.scores(GROUPS[:1]))
-    torch.save({"scores": found, "joined": joined, "differing": differing, "failing": failing}, out)
+    results = {"scores": found, "joined": joined, "differing": differing, "failing": failing}
+    torch.save(results | {"not finite": not_finite}, out)
     dist.destroy_process_group()
 
 

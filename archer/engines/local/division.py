@@ -29,35 +29,44 @@ def mini_batches(groups: Tensor, config: ActorConfig, epoch: int, step: int) -> 
 def whole_groups(
     groups: Sequence[Hashable], rows: list[int], lengths: Sequence[int], most: int, multiple: int = 1
 ) -> list[list[int]]:
-    """Divide rows into even portions of consecutive whole groups of at most `most` tokens, or of one group.
+    """Divide rows into the fewest and most even portions of consecutive whole groups.
 
-    Every portion but the last holds a multiple of `multiple` rows, and more tokens if need be.
+    Each has at most `most` tokens and a multiple of `multiple` rows; one that cannot have both is as small as
+    the second allows: a group, or a few. Only the last one has other numbers of rows.
     """
-    fewest = len(_filled(groups, rows, lengths, most, multiple))
+    pieces = _pieces(groups, rows, multiple)
+    tokens = [sum(lengths[row] for row in piece) for piece in pieces]
+    fewest = len(_filled(pieces, tokens, most))
     low, high = 0, most
     while low < high:  # the lowest limit that makes as few portions makes the most even ones
         middle = (low + high) // 2
-        if len(_filled(groups, rows, lengths, middle, multiple)) <= fewest:
+        if len(_filled(pieces, tokens, middle)) <= fewest:
             high = middle
         else:
             low = middle + 1
-    return _filled(groups, rows, lengths, high, multiple)
+    return _filled(pieces, tokens, high)
 
 
-def _filled(
-    groups: Sequence[Hashable], rows: list[int], lengths: Sequence[int], most: int, multiple: int
-) -> list[list[int]]:
+def _pieces(groups: Sequence[Hashable], rows: list[int], multiple: int) -> list[list[int]]:
+    """Join consecutive groups until their rows are a multiple; the last piece is what is left."""
+    pieces: list[list[int]] = [[]]
+    for _, members in groupby(rows, key=lambda row: groups[row]):
+        if len(pieces[-1]) % multiple == 0 and pieces[-1]:
+            pieces.append([])
+        pieces[-1].extend(members)
+    return pieces
+
+
+def _filled(pieces: list[list[int]], tokens: list[int], most: int) -> list[list[int]]:
     """One portion after the other, each as full as the limit allows."""
     divided: list[list[int]] = []
-    tokens = 0
-    for _, members in groupby(rows, key=lambda row: groups[row]):
-        group = list(members)
-        longer = sum(lengths[row] for row in group)
-        if not divided or (tokens + longer > most and len(divided[-1]) % multiple == 0):
+    held = 0
+    for piece, count in zip(pieces, tokens, strict=True):
+        if not divided or held + count > most:
             divided.append([])
-            tokens = 0
-        divided[-1] += group
-        tokens += longer
+            held = 0
+        divided[-1] += piece
+        held += count
     return divided
 
 

@@ -71,7 +71,10 @@ class TracedUpdate(FSDPEngine):
         return joined(outputs)
 
     def _gradient_sync_context(self, *, is_last_micro_batch: bool) -> Any:
-        """Gradients go between ranks once a mini-batch, at the end of its last portion."""
+        """Where verl is told to reduce gradients once a mini-batch, that is at the end of its last portion.
+
+        The setting is `use_no_sync_for_gradient_accumulation`; otherwise each micro-batch reduces its own.
+        """
         return super()._gradient_sync_context(is_last_micro_batch=is_last_micro_batch and self._last_portion)
 
     def forward_step(

@@ -40,17 +40,12 @@ class TracePlan:
         cls, mini_batches: list[list[list[int]]], groups: Sequence[Group], rewards: dict[int, float]
     ) -> "TracePlan":
         """Find each group to trace in the rows of the portions of each mini-batch."""
-        home = {row: id(rows) for portions in mini_batches for rows in portions for row in rows}
-        members: dict[int, list[Group]] = {}
-        for group in groups:
-            members.setdefault(home[group.rows[0]], []).append(group)
-        return cls(
-            tuple(
-                tuple(Portion(frozenset(rows), tuple(members.get(id(rows), ()))) for rows in portions)
-                for portions in mini_batches
-            ),
-            rewards,
-        )
+
+        def portion(rows: list[int]) -> Portion:
+            inside = frozenset(rows)
+            return Portion(inside, tuple(group for group in groups if group.rows[0] in inside))
+
+        return cls(tuple(tuple(map(portion, portions)) for portions in mini_batches), rewards)
 
     @property
     def rows(self) -> frozenset[int]:

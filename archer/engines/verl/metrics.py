@@ -6,12 +6,7 @@ from archer.engines.verl.buffer import Sampled
 from archer.engines.verl.worker import RankUpdate
 from archer.influence import Selection
 
-LARGEST = (
-    "timing_s/",
-    "influence_trace/debug_weight_versions",
-    "influence_trace/debug_portions",
-    "influence_trace/debug_cross_rank_groups",
-)
+LARGEST = ("timing_s/", "influence_trace/debug_weight_versions", "influence_trace/debug_portions")
 """Metrics of which the ranks' largest counts; all others add up."""
 
 

@@ -10,6 +10,7 @@ that all ranks can capture, score and forget one portion after the other.
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from archer.engines.local.division import whole_groups
 
@@ -19,10 +20,17 @@ Balance = Callable[[Sequence[int], int], list[list[int]]]
 
 @dataclass(frozen=True)
 class PortionSize:
-    """Tokens that a portion may hold on all ranks, and what its number of rows is a multiple of."""
+    """How large a portion may be, on all ranks.
+
+    Attributes:
+        tokens: the most whose factors are kept.
+        multiple: what its number of rows is a multiple of.
+        kept: of every row, how many tokens' factors are kept; 0 where it is not traced.
+    """
 
     tokens: int
     multiple: int
+    kept: Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -69,13 +77,18 @@ def order_rows(
     for group in left_over:
         for row in members[group]:
             next(b for b in bins if len(b) < mini_batch_rows).append(row)
-    divided = [
-        [rows] if portion is None else whole_groups(groups, rows, lengths, portion.tokens, portion.multiple)
-        for rows in bins
-    ]
+    divided = [[rows] if portion is None else _portions(rows, groups, portion) for rows in bins]
     shares = [_shares(rows, lengths, ranks, balance) for portions in divided for rows in portions]
     ordered = [row for rank in range(ranks) for share in shares for row in share[rank]]
     return Order(ordered, divided, frozenset(left_over))
+
+
+def _portions(rows: list[int], groups: Sequence[Hashable], size: PortionSize) -> list[list[int]]:
+    """Whole groups in portions; those of odd sizes go last, with rows that fill up: no portion ends there."""
+    members = [list(group) for _, group in groupby(rows, key=lambda row: groups[row])]
+    members.sort(key=lambda group: len(group) % size.multiple != 0)
+    ordered = [row for group in members for row in group]
+    return whole_groups(groups, ordered, size.kept, size.tokens, size.multiple)
 
 
 def _shares(rows: list[int], lengths: Sequence[int], ranks: int, balance: Balance) -> list[list[int]]:

@@ -169,7 +169,7 @@ class ArcherTrainer(PPOTrainerSync):
         groups = [group_of(key) for key in batch.keys]
         lengths = [tag["seq_len"] for tag in batch.tags]
         shuffle = self._permutation if actor.shuffle else None
-        portion = self._portion_size(max(lengths)) if self._traces_influence else None
+        portion = self._portion_size(lengths) if self._traces_influence else None
         self.order = order_rows(groups, lengths, rows, devices, _balance, shuffle, portion)
         batch.reorder(self.order.rows)
         fields = TensorDict({ROW_ID: torch.tensor(self.order.rows)}, batch_size=len(batch.keys))
@@ -217,15 +217,19 @@ class ArcherTrainer(PPOTrainerSync):
         knobs = self.settings.trainer.influence_trace
         return knobs.enable and self.traces.influence.wants(self.global_steps)
 
-    def _portion_size(self, longest: int) -> PortionSize | None:
+    def _portion_size(self, lengths: list[int]) -> PortionSize | None:
         """About `PORTION` micro-batches a rank; None where all groups are compared with each other."""
         actor, devices = self.settings.actor_rollout_ref.actor, ranks(self.settings)
-        if self.settings.trainer.influence_trace.accepted_rejected_scope != "per_prompt":
+        knobs = self.settings.trainer.influence_trace
+        if knobs.accepted_rejected_scope != "per_prompt":
             return None
+        traced = set(select_groups(self.rows.prompt_groups(), knobs.max_prompts_per_step).rows)
+        kept = [length if row in traced else 0 for row, length in enumerate(lengths)]
         if actor.use_dynamic_bsz:
-            return PortionSize(PORTION * actor.ppo_max_token_len_per_gpu * devices, devices)
-        rows = (actor.ppo_micro_batch_size_per_gpu or 1) * devices
-        return PortionSize(PORTION * rows * longest, rows)
+            return PortionSize(PORTION * actor.ppo_max_token_len_per_gpu * devices, devices, kept)
+        assert actor.ppo_micro_batch_size_per_gpu is not None
+        rows = actor.ppo_micro_batch_size_per_gpu * devices
+        return PortionSize(PORTION * rows * max(lengths), rows, kept)
 
     def _write_traces(self) -> None:
         step = self.global_steps

@@ -152,19 +152,29 @@ def test_portions_are_even():
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 30)), min_size=1, max_size=7),
     most=st.integers(0, 300),
+    multiple=st.integers(1, 4),
 )
-def test_no_division_has_fewer_portions_or_more_even_ones(sizes, most):
+def test_no_division_has_fewer_portions_or_more_even_ones(sizes, most, multiple):
     groups = [number for number, (count, _) in enumerate(sizes) for _ in range(count)]
     lengths = [length for count, length in sizes for _ in range(count)]
-    divided = whole_groups(groups, list(range(len(groups))), lengths, most)
+    divided = whole_groups(groups, list(range(len(groups))), lengths, most, multiple)
     assert [row for portion in divided for row in portion] == list(range(len(groups)))
     assert all(groups[a[-1]] != groups[b[0]] for a, b in pairwise(divided))
-    totals = [count * length for count, length in sizes]
+    assert all(len(portion) % multiple == 0 for portion in divided[:-1])
+
+    def divisions(begin, end):
+        """All ways to cut the groups from begin to end where multiples of rows are on the left."""
+        places = range(begin + 1, end)
+        for cuts in chain.from_iterable(combinations(places, n) for n in range(len(places) + 1)):
+            parts = [sizes[a:b] for a, b in pairwise([begin, *cuts, end])]
+            if all(sum(count for count, _ in part) % multiple == 0 for part in parts[:-1]):
+                yield [sum(count * length for count, length in part) for part in parts], [begin, *cuts, end]
+
     possible = []
-    for cuts in chain.from_iterable(combinations(range(1, len(sizes)), n) for n in range(len(sizes))):
-        parts = [totals[begin:end] for begin, end in pairwise([0, *cuts, len(sizes)])]
-        if all(sum(part) <= most or len(part) == 1 for part in parts):
-            possible.append((len(parts), max(map(sum, parts))))
+    for tokens, cuts in divisions(0, len(sizes)):
+        smallest = [len(list(divisions(a, b))) == 1 for a, b in pairwise(cuts)]
+        if all(count <= most or alone for count, alone in zip(tokens, smallest, strict=True)):
+            possible.append((len(tokens), max(tokens)))
     found = (len(divided), max(sum(lengths[row] for row in portion) for portion in divided))
     assert found == min(possible)
 

@@ -16,6 +16,7 @@ from archer.config import compose
 from archer.data.builtin import tiny_reasoner_path
 from archer.engines.local.batch import micro_batch
 from archer.engines.local.device import Compute
+from archer.engines.local.policy import Policy
 from archer.engines.local.rollout import Rollout, RolloutLimits
 from archer.engines.local.run import Run
 from archer.engines.local.sampling import SamplingParams
@@ -80,7 +81,15 @@ def test_compiled_decoding_follows_the_policy_through_the_bfloat16_copy(qwen2, m
         weights.refresh()
 
 
-@pytest.mark.parametrize("knobs", [{}, {"hessian_source": "token"}, {"grad_offload_to_cpu": True}])
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {},
+        {"hessian_source": "token"},
+        {"grad_offload_to_cpu": True},
+        {"grad_offload_to_cpu": True, "force_gpu_compute": False, "output_function": "log_prob"},
+    ],
+)
 def test_influence_on_the_device_is_that_of_the_cpu(make_responses, judged, knobs):
     model = AutoModelForCausalLM.from_pretrained(tiny_reasoner_path(), dtype=torch.float32)
     responses = make_responses([4, 4, 4, 4], [9, 7, 12, 5])
@@ -91,9 +100,12 @@ def test_influence_on_the_device_is_that_of_the_cpu(make_responses, judged, knob
         recorder = InfluenceRecorder(here, InfluenceConfig(enable=True, projection_dim_factor=4, **knobs))
         recorder.begin(verdicts, True)
         batch = micro_batch(responses, [0, 1, 2, 3], torch.device(device))
+        advantages = torch.linspace(1, 2, responses.mask.numel()).view(responses.mask.shape).to(device)
         with recorder.capture(batch):
-            logits = here(input_ids=batch.input_ids, use_cache=False).logits
-            logits.log_softmax(-1)[..., 0].sum().backward()
+            stats = Policy(here, Compute(torch.device(device), torch.float32), 1.0).token_stats(batch)
+            loss = -(stats.log_probs * advantages * responses.mask.to(device)).sum()
+            recorder.watch(loss, stats.log_probs, batch, advantages, torch.ones(4, device=device))
+            loss.backward()
         recorder.score([0, 1, 2, 3])
         found[device] = recorder.influence
     largest = found["cpu"].nan_to_num().abs().max()

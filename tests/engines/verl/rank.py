@@ -114,11 +114,13 @@ def run(case: Case, given: dict[str, torch.Tensor], rank: int, ranks: int):
     batch = responses()
     size = len(batch) // case.mini_batches
     owners = [row // EACH for row in range(len(batch))]
-    portion = None if case.portion is None else PortionSize(case.portion, MICRO * ranks)
-    order = order_rows(owners, batch.lengths.tolist(), size, ranks, deal, portion=portion)
+    lengths = batch.lengths.tolist()
+    portion = None if case.portion is None else PortionSize(case.portion, MICRO * ranks, lengths)
+    order = order_rows(owners, lengths, size, ranks, deal, portion=portion)
     rewards = dict.fromkeys(range(len(batch)), 1.0)
     recorder.begin(influence.TracePlan.of(order.mini_batches, select_groups(groups(), 0).groups, rewards))
     kept = watch_scoring(recorder, case.factors)
+    reductions = watch_reductions(engine)
     share = len(batch) // ranks
     mine = order.rows[rank * share : (rank + 1) * share]
     each = size // ranks
@@ -137,7 +139,26 @@ def run(case: Case, given: dict[str, torch.Tensor], rank: int, ranks: int):
         "sums": loss.sums.read(),
         "terms": loss.terms,
         "kept": kept,
+        "reductions": reductions,
     }
+
+
+def watch_reductions(engine) -> list[bool]:
+    """Whether gradients went between ranks, of every micro-batch."""
+    reductions: list[bool] = []
+    set_sync, forward = engine.module.set_requires_gradient_sync, engine.forward_step
+    reduces = [True]
+
+    def remember(flag):
+        reduces[0] = flag
+        set_sync(flag)
+
+    def forward_step(*arguments, **options):
+        reductions.append(reduces[0])
+        return forward(*arguments, **options)
+
+    engine.module.set_requires_gradient_sync, engine.forward_step = remember, forward_step
+    return reductions
 
 
 def watch_scoring(recorder, drop: bool) -> list[list[int]]:

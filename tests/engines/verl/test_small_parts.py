@@ -44,7 +44,7 @@ def test_verls_mini_batches_hold_whole_groups(groups, each, ranks, mini_batches,
     rows = [f"g{row // each}" for row in range(total * each)]
     shuffle = (lambda size: random.Random(0).sample(range(size), size)) if shuffled else None
     size, share = groups * each, len(rows) // ranks
-    portion = None if tokens is None else PortionSize(tokens, ranks)
+    portion = None if tokens is None else PortionSize(tokens, ranks, [1] * len(rows))
     order = order_rows(rows, [1] * len(rows), size, ranks, deal, shuffle, portion)
     assert sorted(order.rows) == list(range(len(rows)))
     assert order.split == frozenset()
@@ -74,6 +74,24 @@ def test_groups_of_unequal_size_are_named_when_they_had_to_be_split(sizes, ranks
             if any(rows[row] == group for row in cut)
         }
         assert len(homes) == 1 or group in order.split
+
+
+def test_a_missing_response_leaves_the_portions_of_all_other_groups_alone():
+    rows = [f"g{row // 16}" for row in range(63 * 16)] + ["short"] * 15 + ["pad"]
+    for first in (rows, rows[-16:-1] + rows[:-16] + rows[-1:]):  # the short group last, and first of all
+        order = order_rows(first, [4] * 1024, 1024, 8, deal, portion=PortionSize(1024, 8, [4] * 1024))
+        ((*portions,),) = order.mini_batches
+        assert [len(part) for part in portions] == [256] * 4
+        for part in portions:
+            names = {first[row] for row in part}
+            assert sum(name in names for name in first) == len(part)
+
+
+def test_rows_that_are_not_traced_do_not_fill_a_portion():
+    rows = [f"g{row // 4}" for row in range(32)]
+    kept = [9 if row < 8 else 0 for row in range(32)]
+    order = order_rows(rows, [9] * 32, 32, 2, deal, portion=PortionSize(36, 2, kept))
+    assert [len(part) for part in order.mini_batches[0]] == [4, 28]
 
 
 def test_a_split_group_is_the_last_resort():

@@ -165,9 +165,20 @@ def mean_over_ranks(found, name: str) -> float:
     return total / sum(rank["sums"][name][1] for rank in found)
 
 
-def test_groups_that_cross_ranks_are_computed(outputs):
-    for rank in outputs[2]:
-        assert rank["packed"]["trace"].metrics["influence_trace/debug_cross_rank_groups"] == 3
+def test_groups_that_cross_ranks_are_counted_once(outputs):
+    metrics = [rank["packed"]["trace"].metrics for rank in outputs[2]]
+    assert [counts["influence_trace/debug_cross_rank_groups"] for counts in metrics] == [3, 0]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_gradients_are_reduced_once_a_mini_batch(outputs, ranks):
+    """verl is told to here; the parts of a mini-batch are no reason to do it more often."""
+    for case, mini_batches in (("packed", 1), ("portions", 1), ("portions of two mini-batches", 2)):
+        for rank in outputs[ranks]:
+            reductions = rank[case]["reductions"]
+            assert len(reductions) == 8 // ranks
+            each = len(reductions) // mini_batches
+            assert reductions == ([False] * (each - 1) + [True]) * mini_batches, case
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
