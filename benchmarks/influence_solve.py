@@ -23,7 +23,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from archer.influence.blocks import CHUNK_ELEMENTS, blocks_of
+from archer.influence.block import CHUNK_ELEMENTS
+from archer.influence.blocks import blocks_of
 from archer.influence.bundle import Bundle
 from archer.influence.config import InfluenceConfig
 from archer.influence.counters import Counters, Stopwatch

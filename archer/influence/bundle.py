@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from archer.errors import ArcherError
-from archer.influence.blocks import Block, blocks_of
+from archer.influence.block import Block
+from archer.influence.blocks import blocks_of
 from archer.influence.config import InfluenceConfig
 from archer.influence.distributed import Alone, Exchange
 from archer.influence.factors import MicroBatch

@@ -6,7 +6,7 @@ import re
 
 import torch
 
-from archer.influence.blocks import chunk_elements
+from archer.influence.block import chunk_elements
 from archer.influence.config import InfluenceConfig
 from archer.influence.modules import TracedModule
 

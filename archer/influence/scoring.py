@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from archer.influence.blocks import Block
+from archer.influence.block import Block
 from archer.influence.bundle import Bundle, solved_together
 from archer.influence.config import InfluenceConfig
 from archer.influence.counters import Counters, Stopwatch

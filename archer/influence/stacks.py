@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from archer.influence.blocks import Block, chunk_elements
+from archer.influence.block import Block, chunk_elements
 from archer.influence.modules import TracedModule
 
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from archer.errors import ArcherError
-from archer.influence.blocks import Block
+from archer.influence.block import Block
 from archer.influence.bundle import Bundle, make_bundles
 from archer.influence.capture import STORAGE, Capture, product_dtype
 from archer.influence.config import InfluenceConfig

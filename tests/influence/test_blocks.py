@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from archer.influence.blocks import Grid, blocks_of
+from archer.influence.block import Grid
+from archer.influence.blocks import blocks_of
 from archer.influence.capture import Capture
 from archer.influence.config import InfluenceConfig
 from archer.influence.counters import Counters, Stopwatch

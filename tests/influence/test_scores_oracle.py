@@ -143,7 +143,7 @@ def test_each_response_has_its_scores_to_itself(problem):
 def test_small_chunks_change_nothing(problem, monkeypatch):
     changes = {"hessian_source": "token", "solver": "primal", "score_normalization": "token_norm"}
     whole = traced_scores(problem, traced_config(**changes))
-    monkeypatch.setattr("archer.influence.blocks.CHUNK_ELEMENTS", 40)
+    monkeypatch.setattr("archer.influence.block.CHUNK_ELEMENTS", 40)
     assert_same_scores(traced_scores(problem, traced_config(**changes)), whole)
 
 

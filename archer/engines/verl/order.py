@@ -8,11 +8,12 @@ A large mini-batch is divided once more, into portions of whole groups: a rank h
 that all ranks can capture, score and forget one portion after the other.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from archer.engines.local.division import whole_groups
+from archer.config.model import ActorConfig
+from archer.engines.local.division import PORTION, whole_groups
 
 Balance = Callable[[Sequence[int], int], list[list[int]]]
 """(lengths, parts) -> positions of each part: as many in each, with like sums of lengths."""
@@ -31,6 +32,18 @@ class PortionSize:
     tokens: int
     multiple: int
     kept: Sequence[int]
+
+    @classmethod
+    def of(
+        cls, actor: ActorConfig, ranks: int, lengths: Sequence[int], traced: Collection[int]
+    ) -> "PortionSize":
+        """About `PORTION` micro-batches a rank; `traced` are rows."""
+        kept = [length if row in traced else 0 for row, length in enumerate(lengths)]
+        if actor.use_dynamic_bsz:
+            return cls(PORTION * actor.ppo_max_token_len_per_gpu * ranks, ranks, kept)
+        assert actor.ppo_micro_batch_size_per_gpu is not None
+        rows = actor.ppo_micro_batch_size_per_gpu * ranks
+        return cls(PORTION * rows * max(lengths), rows, kept)
 
 
 @dataclass(frozen=True)

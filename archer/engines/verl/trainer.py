@@ -17,7 +17,6 @@ from verl.utils.debug import marked_timer
 from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
 
 from archer.algorithms.dynamic_sampling import DynamicSampling
-from archer.engines.local.division import PORTION
 from archer.engines.local.seeds import stream
 from archer.engines.local.tracing import Traces
 from archer.engines.verl.archer_config import archer_config
@@ -169,7 +168,7 @@ class ArcherTrainer(PPOTrainerSync):
         groups = [group_of(key) for key in batch.keys]
         lengths = [tag["seq_len"] for tag in batch.tags]
         shuffle = self._permutation if actor.shuffle else None
-        portion = self._portion_size(lengths) if self._traces_influence else None
+        portion = self._portion_size(lengths)
         self.order = order_rows(groups, lengths, rows, devices, _balance, shuffle, portion)
         batch.reorder(self.order.rows)
         fields = TensorDict({ROW_ID: torch.tensor(self.order.rows)}, batch_size=len(batch.keys))
@@ -218,18 +217,13 @@ class ArcherTrainer(PPOTrainerSync):
         return knobs.enable and self.traces.influence.wants(self.global_steps)
 
     def _portion_size(self, lengths: list[int]) -> PortionSize | None:
-        """About `PORTION` micro-batches a rank; None where all groups are compared with each other."""
-        actor, devices = self.settings.actor_rollout_ref.actor, ranks(self.settings)
+        """None where nothing is traced, or all groups are compared with each other."""
         knobs = self.settings.trainer.influence_trace
-        if knobs.accepted_rejected_scope != "per_prompt":
+        if not self._traces_influence or knobs.accepted_rejected_scope != "per_prompt":
             return None
-        traced = set(select_groups(self.rows.prompt_groups(), knobs.max_prompts_per_step).rows)
-        kept = [length if row in traced else 0 for row, length in enumerate(lengths)]
-        if actor.use_dynamic_bsz:
-            return PortionSize(PORTION * actor.ppo_max_token_len_per_gpu * devices, devices, kept)
-        assert actor.ppo_micro_batch_size_per_gpu is not None
-        rows = actor.ppo_micro_batch_size_per_gpu * devices
-        return PortionSize(PORTION * rows * max(lengths), rows, kept)
+        traced = frozenset(select_groups(self.rows.prompt_groups(), knobs.max_prompts_per_step).rows)
+        actor = self.settings.actor_rollout_ref.actor
+        return PortionSize.of(actor, ranks(self.settings), lengths, traced)
 
     def _write_traces(self) -> None:
         step = self.global_steps

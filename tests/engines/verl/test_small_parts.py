@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archer.config.foreign import adopt_foreign_keys
+from archer.config.model import ActorConfig
 from archer.config.root import TrainConfig
 from archer.engines.verl import versions
 from archer.engines.verl.influence import TracedRows
@@ -85,6 +86,13 @@ def test_a_missing_response_leaves_the_portions_of_all_other_groups_alone():
         for part in portions:
             names = {first[row] for row in part}
             assert sum(name in names for name in first) == len(part)
+
+
+def test_a_portion_is_about_eight_micro_batches_of_every_rank():
+    by_tokens = ActorConfig(ppo_max_token_len_per_gpu=100)
+    assert PortionSize.of(by_tokens, 2, [30, 40], {1}) == PortionSize(8 * 100 * 2, 2, [0, 40])
+    by_rows = ActorConfig(use_dynamic_bsz=False, ppo_micro_batch_size_per_gpu=3)
+    assert PortionSize.of(by_rows, 2, [30, 40], {0, 1}) == PortionSize(8 * 3 * 2 * 40, 6, [30, 40])
 
 
 def test_rows_that_are_not_traced_do_not_fill_a_portion():
