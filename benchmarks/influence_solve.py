@@ -24,13 +24,13 @@ import torch
 from torch import Tensor, nn
 
 from archer.influence.block import CHUNK_ELEMENTS
-from archer.influence.blocks import blocks_of
 from archer.influence.bundle import Bundle
 from archer.influence.config import InfluenceConfig
 from archer.influence.counters import Counters, Stopwatch
 from archer.influence.distributed import Alone
 from archer.influence.factors import MicroBatch
 from archer.influence.groups import Group
+from archer.influence.make_blocks import make_blocks
 from archer.influence.modules import TracedModule
 from archer.influence.projection import NoProjection
 from archer.influence.scoring import Scorer
@@ -80,7 +80,7 @@ class KernelRoute:
 
     def __call__(self) -> Tensor:
         """From stored factors to one score per token."""
-        blocks = blocks_of([self.batch], list(self.group.rows), self.modules, self.device, self.dtype)
+        blocks = make_blocks([self.batch], list(self.group.rows), self.modules, self.device, self.dtype)
         scores = self.scorer.scores(Bundle([self.group], blocks, self.counts, Alone()))
         total = torch.empty(
             len(self.group.rows), int(self.counts[0, 0]), device=self.device, dtype=self.dtype

@@ -66,7 +66,10 @@ def _parse_dataclass(
     for name in names & values.keys():
         full, kind, value = f"{prefix}{name}", hints[name], values[name]
         if not is_dataclass(kind):
-            arguments[name] = _convert(kind, value, full, problems)
+            before = len(problems)
+            converted = _convert(kind, value, full, problems)
+            if len(problems) == before:  # what is wrong already need not be told again by its section
+                arguments[name] = converted
         elif isinstance(value, Mapping):
             arguments[name] = _parse_dataclass(kind, value, f"{full}.", problems, known)  # type: ignore[arg-type]
         else:

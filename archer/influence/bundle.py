@@ -10,11 +10,11 @@ from torch import Tensor
 
 from archer.errors import ArcherError
 from archer.influence.block import Block
-from archer.influence.blocks import blocks_of
 from archer.influence.config import InfluenceConfig
 from archer.influence.distributed import Alone, Exchange
 from archer.influence.factors import MicroBatch
 from archer.influence.groups import Group
+from archer.influence.make_blocks import make_blocks
 from archer.influence.modules import TracedModule
 from archer.influence.solve import use_dual
 
@@ -109,11 +109,13 @@ def make_bundles(
     for together in bundled(spread, modules, config, device):
         tokens = torch.cat([counts_of[group] for group in together], dim=1)
         yield Bundle(
-            together, blocks_of(batches, rows_of(together), modules, device, dtype), tokens, exchange
+            together, make_blocks(batches, rows_of(together), modules, device, dtype), tokens, exchange
         )
     for together in bundled(here, modules, config, device):
         tokens = torch.cat([counts_of[group] for group in together], dim=1).sum(0, keepdim=True)
-        yield Bundle(together, blocks_of(batches, rows_of(together), modules, device, dtype), tokens, Alone())
+        yield Bundle(
+            together, make_blocks(batches, rows_of(together), modules, device, dtype), tokens, Alone()
+        )
 
 
 def _holders(counts: Tensor) -> list[int]:

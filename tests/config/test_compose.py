@@ -171,3 +171,11 @@ def test_an_estimator_without_groups_takes_one_response_to_a_prompt():
 def test_all_problems_are_reported_together():
     text = refusal("data.seed=x", "trainer.save_freq=often", "no.such.key=1")
     assert text.count("\n") == 3
+
+
+def test_a_wrong_value_is_told_once_beside_what_else_is_wrong_in_its_section():
+    wrong = ["trainer.influence_trace.reg_rule=foo", "trainer.influence_trace.write_every=0"]
+    with pytest.raises(ArcherError) as error:
+        compose(wrong)
+    assert str(error.value).count("reg_rule") == 1
+    assert "write_every=0 must be at least 1" in str(error.value)

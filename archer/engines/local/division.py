@@ -73,11 +73,16 @@ def _filled(pieces: list[list[int]], tokens: list[int], most: int) -> list[list[
 def portions(responses: Responses, groups: Tensor, rows: list[int], config: ActorConfig) -> list[list[int]]:
     """Divide a mini-batch into whole groups of about `PORTION` micro-batches."""
     lengths = total_lengths(responses)
-    size = config.ppo_max_token_len_per_gpu
-    if not config.use_dynamic_bsz:
-        assert config.ppo_micro_batch_size_per_gpu is not None
-        size = config.ppo_micro_batch_size_per_gpu * max(lengths[row] for row in rows)
-    return whole_groups(groups.tolist(), rows, lengths, PORTION * size)
+    most = portion_tokens(config, max(lengths[row] for row in rows))
+    return whole_groups(groups.tolist(), rows, lengths, most)
+
+
+def portion_tokens(config: ActorConfig, longest: int) -> int:
+    """Tokens of `PORTION` micro-batches; `longest` is the length of the longest row."""
+    if config.use_dynamic_bsz:
+        return PORTION * config.ppo_max_token_len_per_gpu
+    assert config.ppo_micro_batch_size_per_gpu is not None
+    return PORTION * config.ppo_micro_batch_size_per_gpu * longest
 
 
 def micro_batches(responses: Responses, rows: list[int], config: ActorConfig) -> list[list[int]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from archer.config.model import ActorConfig
-from archer.engines.local.division import PORTION, whole_groups
+from archer.engines.local.division import portion_tokens, whole_groups
 
 Balance = Callable[[Sequence[int], int], list[list[int]]]
 """(lengths, parts) -> positions of each part: as many in each, with like sums of lengths."""
@@ -37,13 +37,11 @@ class PortionSize:
     def of(
         cls, actor: ActorConfig, ranks: int, lengths: Sequence[int], traced: Collection[int]
     ) -> "PortionSize":
-        """About `PORTION` micro-batches a rank; `traced` are rows."""
+        """The local engine's portions on every rank; `traced` are rows."""
         kept = [length if row in traced else 0 for row, length in enumerate(lengths)]
-        if actor.use_dynamic_bsz:
-            return cls(PORTION * actor.ppo_max_token_len_per_gpu * ranks, ranks, kept)
-        assert actor.ppo_micro_batch_size_per_gpu is not None
-        rows = actor.ppo_micro_batch_size_per_gpu * ranks
-        return cls(PORTION * rows * max(lengths), rows, kept)
+        each = 1 if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu
+        assert each is not None
+        return cls(portion_tokens(actor, max(lengths)) * ranks, each * ranks, kept)
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from archer.influence.block import Grid
-from archer.influence.blocks import blocks_of
 from archer.influence.capture import Capture
 from archer.influence.config import InfluenceConfig
 from archer.influence.counters import Counters, Stopwatch
 from archer.influence.factors import MicroBatch
 from archer.influence.layout import Layout
+from archer.influence.make_blocks import make_blocks
 from archer.influence.modules import TracedModule
 from archer.influence.projection import NoProjection
 
@@ -76,7 +76,7 @@ def test_every_line_of_every_response_is_where_the_block_says(sequences, data):
     batch = captured(layout, data.draw(st.booleans()), data.draw(st.booleans()))
     wanted = sorted(row for row in traced if row >= 0 and data.draw(st.integers(0, 4)))
     found = set()
-    for block in blocks_of([batch], wanted, MODULES, CPU, torch.float64):
+    for block in make_blocks([batch], wanted, MODULES, CPU, torch.float64):
         u, v = block.lines(MODULES)
         for number, (member, first) in enumerate(zip(block.responses, block.first, strict=True)):
             where = batch.positions[wanted[member]]
@@ -98,7 +98,7 @@ def test_every_line_of_every_response_is_where_the_block_says(sequences, data):
 
 def test_responses_in_rows_of_one_width_are_seen_without_a_copy():
     batch = captured(Layout.padded([0, 1, 2], [2, 3, 1], [4, 2, 5], 7), keep_all=True, scaled=False)
-    (block,) = blocks_of([batch], [0, 1, 2], MODULES, CPU, torch.float64)
+    (block,) = make_blocks([batch], [0, 1, 2], MODULES, CPU, torch.float64)
     assert isinstance(block.place, Grid) and block.first == (1, 2, 0)
     u, _ = block.lines(MODULES[:1])
     assert u.data_ptr() == batch.u["a"].data_ptr()
@@ -106,12 +106,12 @@ def test_responses_in_rows_of_one_width_are_seen_without_a_copy():
 
 def test_responses_of_other_lengths_without_padding_are_gathered():
     batch = captured(Layout.packed([0, 1, 2], [1, 1, 1], [4, 2, 5]), keep_all=False, scaled=False)
-    (block,) = blocks_of([batch], [0, 1, 2], MODULES, CPU, torch.float64)
+    (block,) = make_blocks([batch], [0, 1, 2], MODULES, CPU, torch.float64)
     assert isinstance(block.place, torch.Tensor)
     assert block.mask.sum(1).sort().values.tolist() == [2, 4, 5]
 
 
 def test_a_small_part_of_a_micro_batch_is_gathered_although_it_lies_on_a_grid():
     batch = captured(Layout.padded([0, 1, 2, 3], [1] * 4, [4] * 4, 5), keep_all=True, scaled=False)
-    (block,) = blocks_of([batch], [0], MODULES, CPU, torch.float64)
+    (block,) = make_blocks([batch], [0], MODULES, CPU, torch.float64)
     assert isinstance(block.place, torch.Tensor) and block.place.tolist() == [[0, 1, 2, 3]]

@@ -22,7 +22,7 @@ class _Entry(NamedTuple):
     length: int
 
 
-def blocks_of(
+def make_blocks(
     batches: Sequence[MicroBatch],
     rows: list[int],
     modules: list[TracedModule],
