@@ -1,0 +1,131 @@
+"""How a setting is declared: once, by the room that reads it, with its default, its range and its help.
+
+    @dataclass(frozen=True)
+    class PoolConfig(Section):
+        workers: int = knob(2, "worker processes", at_least=1)
+        timeout_s: float = knob(10.0, "seconds one task may take", above=0)
+
+A section refuses values outside its ranges whenever one is made, by the parser or by hand. Numbers that are not
+finite are outside every range. Docs, help, checks and notes all read these declarations.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from archer.errors import ArcherError
+
+Unread = Literal["note", "refuse"]
+"""What happens to a setting that was changed but that the chosen algorithm does not read."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """Which numbers a setting may have."""
+
+    at_least: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+    below: float | None = None
+    also: tuple[float, ...] = ()  # values outside that have a meaning of their own, such as -1 for "all"
+
+    def __contains__(self, value: float) -> bool:
+        if value in self.also:
+            return True
+        return (
+            math.isfinite(value)
+            and (self.at_least is None or value >= self.at_least)
+            and (self.above is None or value > self.above)
+            and (self.at_most is None or value <= self.at_most)
+            and (self.below is None or value < self.below)
+        )
+
+    def __str__(self) -> str:
+        low = self.at_least if self.above is None else self.above
+        high = self.at_most if self.below is None else self.below
+        if low is not None and high is not None:
+            text = f"in {'[' if self.above is None else '('}{low:g}, {high:g}{']' if self.below is None else ')'}"
+        elif low is not None:
+            text = f"{'at least' if self.above is None else 'greater than'} {low:g}"
+        elif high is not None:
+            text = f"{'at most' if self.below is None else 'less than'} {high:g}"
+        else:
+            text = "a finite number"
+        return " or ".join([*(f"{value:g}" for value in self.also), text])
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What is known of a setting beside its name, type and default."""
+
+    help: str
+    range: Range = Range()
+    unit: str = ""
+    choices: Callable[[], Collection[str]] | None = None  # names that a plug-in table knows
+    unread: Unread = "note"
+
+
+def knob(
+    default: Any,
+    help: str,
+    *,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+    also: tuple[float, ...] = (),
+    unit: str = "",
+    choices: Callable[[], Collection[str]] | None = None,
+    unread: Unread = "note",
+) -> Any:
+    """Return a dataclass field: a setting with its default, its explanation and the values it may have.
+
+    A dictionary or a list as default is copied for every section that is made.
+    """
+    allowed = Range(at_least, above, at_most, below, also)
+    metadata = {"setting": Declaration(help, allowed, unit, choices, unread)}
+    if isinstance(default, dict | list):
+        return field(default_factory=lambda: type(default)(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def section(factory: Callable[[], Any]) -> Any:
+    """Return a dataclass field that holds a nested group of settings."""
+    return field(default_factory=factory)
+
+
+def declaration(setting: Any) -> Declaration:
+    """Return what was declared of a dataclass field."""
+    return setting.metadata["setting"]
+
+
+class SettingError(ArcherError):
+    """Values outside their ranges. `problems` holds (name within the section, value, what it must be)."""
+
+    def __init__(self, problems: list[tuple[str, object, str]]) -> None:
+        super().__init__("\n".join(f"{name}={value}: must be {text}" for name, value, text in problems))
+        self.problems = problems
+
+
+class Section:
+    """Base of every dataclass of settings: refuses values outside the declared ranges."""
+
+    def __post_init__(self) -> None:
+        problems = list(range_problems(self))
+        if problems:
+            raise SettingError(problems)
+
+
+def range_problems(settings: Any) -> Iterator[tuple[str, object, str]]:
+    """Yield (name, value, what it must be) of every number outside its range; None is no number."""
+    for setting in fields(settings):
+        if "setting" not in setting.metadata:
+            continue
+        value, allowed = getattr(settings, setting.name), declaration(setting).range
+        numbers = value if isinstance(value, tuple | list) else (value,)
+        for number in numbers:
+            is_number = isinstance(number, int | float) and not isinstance(number, bool)
+            if is_number and number not in allowed:
+                optional = ", or left out" if setting.default is None else ""
+                yield setting.name, number, f"{allowed}{optional}"
