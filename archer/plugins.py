@@ -1,4 +1,4 @@
-"""Tables of algorithms that are chosen by name: the package's own files, and a user's `path/to/file.py:function`.
+"""Tables of algorithms that are chosen by name: the package's own files, and a user's `path/file.py:function`.
 
 A table is filled by its files: each registers a function under its names, with the settings that it reads.
 
@@ -112,11 +112,11 @@ class PluginTable(Generic[T]):
         settings = getattr(function, "settings", NoSettings)
         if not (isinstance(settings, type) and issubclass(settings, Section)):
             raise ArcherError(
-                f"{self.key}={name}: the attribute `settings` of the function must be a dataclass that derives "
-                "from archer.settings.Section."
+                f"{self.key}={name}: the attribute `settings` of the function must be a dataclass that "
+                "derives from archer.settings.Section."
             )
         facts = getattr(function, "facts", {})
-        return Plugin((name,), function, settings, dict(facts))  # type: ignore[arg-type]
+        return Plugin((name,), function, settings, dict(facts))
 
     def _import_package(self) -> None:
         if not self._complete:

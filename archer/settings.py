@@ -5,8 +5,8 @@
         workers: int = knob(2, "worker processes", at_least=1)
         timeout_s: float = knob(10.0, "seconds one task may take", above=0)
 
-A section refuses values outside its ranges whenever one is made, by the parser or by hand. Numbers that are not
-finite are outside every range. Docs, help, checks and notes all read these declarations.
+A section refuses values outside its ranges whenever one is made, by the parser or by hand. Numbers that are
+not finite are outside every range. Docs, help, checks and notes all read these declarations.
 """
 
 import math
@@ -45,7 +45,8 @@ class Range:
         low = self.at_least if self.above is None else self.above
         high = self.at_most if self.below is None else self.below
         if low is not None and high is not None:
-            text = f"in {'[' if self.above is None else '('}{low:g}, {high:g}{']' if self.below is None else ')'}"
+            opening, closing = "[" if self.above is None else "(", "]" if self.below is None else ")"
+            text = f"in {opening}{low:g}, {high:g}{closing}"
         elif low is not None:
             text = f"{'at least' if self.above is None else 'greater than'} {low:g}"
         elif high is not None:
@@ -108,6 +109,7 @@ class SettingError(ArcherError):
         self.problems = problems
 
 
+@dataclass(frozen=True)
 class Section:
     """Base of every dataclass of settings: refuses values outside the declared ranges."""
 
