@@ -1,4 +1,4 @@
-"""Tables of algorithms that are chosen by name: the package's own files, and a user's `path/file.py:function`.
+"""Tables of algorithms that are chosen by name: the package's files, and a user's `path/file.py:function`.
 
 A table is filled by its files: each registers a function under its names, with the settings that it reads.
 
