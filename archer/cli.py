@@ -1,19 +1,27 @@
 """The `archer` command."""
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from archer import train as train_command
 from archer.ablation.commands import app as ablation_app
-from archer.data.commands import app as data_app
-from archer.engines import command as train_command
+from archer.data.commands import data_app
 from archer.errors import ArcherError
 from archer.evaluation.command import evaluate_command
 from archer.trace.commands import app as trace_app
 from archer.verify.command import verify
 from archer.viewer.commands import export, view
+
+
+def _load_tokenizer(model_path: str) -> Any:
+    from archer.generation.config import ModelConfig
+    from archer.generation.model import load_tokenizer
+
+    return load_tokenizer(ModelConfig(path=model_path))
+
 
 app = typer.Typer(
     name="archer",
@@ -28,7 +36,7 @@ app.add_typer(trace_app, name="trace")
 app.command()(export)
 app.command()(verify)
 app.command("eval")(evaluate_command)
-app.add_typer(data_app, name="data")
+app.add_typer(data_app(_load_tokenizer), name="data")
 app.add_typer(ablation_app, name="ablate")
 
 

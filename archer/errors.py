@@ -1,4 +1,11 @@
-"""The one error type that a user is meant to read."""
+"""What a user is told: the one error type meant to be read, install hints, text made safe to print."""
+
+import unicodedata
+
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Unicode categories: controls, format signs (bidi overrides, zero-width), surrogates, private, unassigned,
+separators.
+"""
 
 
 class ArcherError(Exception):
@@ -6,3 +13,25 @@ class ArcherError(Exception):
 
     The command line prints the message without a traceback and exits with code 2.
     """
+
+
+def install_hint(extra: str) -> str:
+    """Return the command that adds an extra, held to the versions that Archer is tested with."""
+    return f'pip install -c constraints.txt -e ".[{extra}]" in Archer\'s checkout'
+
+
+def visible(text: str) -> str:
+    """Make untrusted text safe to print: what a terminal would obey or hide becomes a visible sign.
+
+    C0 controls become their Unicode pictures (`␛`), other controls and format signs `\\u202e` and the like.
+    """
+    return "".join(_sign(char) if unicodedata.category(char) in _INVISIBLE else char for char in text)
+
+
+def _sign(char: str) -> str:
+    point = ord(char)
+    if point < 0x20:
+        return chr(0x2400 + point)
+    if point == 0x7F:
+        return "␡"
+    return f"\\x{point:02x}" if point < 0x100 else f"\\u{point:04x}" if point < 0x10000 else f"\\U{point:08x}"

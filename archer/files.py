@@ -3,21 +3,37 @@
 import fcntl
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO
 
 from archer.errors import ArcherError
 
+TEMPORARY_SUFFIX = ".tmp"
+
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace `path` by `text`: written to a hidden neighbour, synced, renamed."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
+    """Replace `path` by `text`, on disk before this returns."""
+    replace_atomically(path, lambda file: file.write(text.encode()), fsync=True)
+
+
+def replace_atomically(path: Path, fill: Callable[[BinaryIO], object], *, fsync: bool) -> int:
+    """Write a file under a hidden temporary name in its folder, rename it into place, return its size.
+
+    With `fsync` content and name are on disk before this returns, so that even a power cut leaves the old
+    file or the new one; without it that holds for a killed process only.
+    """
+    temporary = path.with_name(f".{path.name}{TEMPORARY_SUFFIX}")
+    with temporary.open("wb") as file:
+        fill(file)
         file.flush()
-        os.fsync(file.fileno())
+        size = file.tell()
+        if fsync:
+            os.fsync(file.fileno())
     temporary.replace(path)
-    sync_folder(path.parent)
+    if fsync:
+        sync_folder(path.parent)
+    return size
 
 
 def sync_folder(folder: Path) -> None:

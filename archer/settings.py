@@ -10,14 +10,14 @@ not finite are outside every range. Docs, help, checks and notes all read these 
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, ClassVar, Literal
 
 from archer.errors import ArcherError
 
-Unread = Literal["note", "refuse"]
-"""What happens to a setting that was changed but that the chosen algorithm does not read."""
+Idle = Literal["note", "refuse"]
+"""What happens to a setting that was changed although it has no effect in this run."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Range:
         if value in self.also:
             return True
         return (
-            math.isfinite(value)
+            (isinstance(value, int) or math.isfinite(value))  # of a huge one isfinite would make a float
             and (self.at_least is None or value >= self.at_least)
             and (self.above is None or value > self.above)
             and (self.at_most is None or value <= self.at_most)
@@ -63,8 +63,11 @@ class Declaration:
     help: str
     range: Range = Range()
     unit: str = ""
-    choices: Callable[[], Collection[str]] | None = None  # names that a plug-in table knows
-    unread: Unread = "note"
+    table: Any = None  # of plug-ins (archer.plugins.PluginTable), one of which the setting names
+    needs: str = (
+        ""  # without which it has no effect: `use_kl_loss`, `lr_scheduler_type=cosine`, `projection!=none`
+    )
+    idle: Idle = "note"
 
 
 def knob(
@@ -77,28 +80,35 @@ def knob(
     below: float | None = None,
     also: tuple[float, ...] = (),
     unit: str = "",
-    choices: Callable[[], Collection[str]] | None = None,
-    unread: Unread = "note",
+    table: Any = None,
+    needs: str = "",
+    idle: Idle = "note",
 ) -> Any:
     """Return a dataclass field: a setting with its default, its explanation and the values it may have.
 
-    A dictionary or a list as default is copied for every section that is made.
+    `needs` names the setting that switches this one on, in the same section or, with dots, by its full name;
+    several are joined by `;`. A dictionary or a list as default is copied for every section that is made.
     """
     allowed = Range(at_least, above, at_most, below, also)
-    metadata = {"setting": Declaration(help, allowed, unit, choices, unread)}
+    metadata = {"setting": Declaration(help, allowed, unit, table, needs, idle), "help": help}
     if isinstance(default, dict | list):
         return field(default_factory=lambda: type(default)(default), metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
-def section(factory: Callable[[], Any]) -> Any:
-    """Return a dataclass field that holds a nested group of settings."""
-    return field(default_factory=factory)
+def section(factory: Callable[[], Any], needs: str = "") -> Any:
+    """Return a dataclass field that holds a nested group of settings; `needs` switches all of them on."""
+    return field(default_factory=factory, metadata={"needs": needs})
 
 
 def declaration(setting: Any) -> Declaration:
     """Return what was declared of a dataclass field."""
-    return setting.metadata["setting"]
+    return setting.metadata.get("setting") or Declaration(setting.metadata.get("help", ""))
+
+
+def default_of(setting: Any) -> Any:
+    """Return the default of a dataclass field."""
+    return setting.default if setting.default is not MISSING else setting.default_factory()
 
 
 class SettingError(ArcherError):
@@ -111,7 +121,15 @@ class SettingError(ArcherError):
 
 @dataclass(frozen=True)
 class Section:
-    """Base of every dataclass of settings: refuses values outside the declared ranges."""
+    """Base of every dataclass of settings: refuses values outside the declared ranges.
+
+    `switch` names the setting of the section that turns all others on, but for those that act `without_it`;
+    `tables` hold the plug-ins whose own settings belong to the section, too.
+    """
+
+    switch: ClassVar[str] = ""
+    without_it: ClassVar[tuple[str, ...]] = ()
+    tables: ClassVar[tuple[Any, ...]] = ()
 
     def __post_init__(self) -> None:
         problems = list(range_problems(self))
@@ -129,5 +147,6 @@ def range_problems(settings: Any) -> Iterator[tuple[str, object, str]]:
         for number in numbers:
             is_number = isinstance(number, int | float) and not isinstance(number, bool)
             if is_number and number not in allowed:
+                infinite = isinstance(number, float) and not math.isfinite(number) and allowed != Range()
                 optional = ", or left out" if setting.default is None else ""
-                yield setting.name, number, f"{allowed}{optional}"
+                yield setting.name, number, f"{'finite and ' if infinite else ''}{allowed}{optional}"

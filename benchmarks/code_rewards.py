@@ -19,8 +19,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from archer.rewards import RewardConfig, RewardRequest, RewardScorer
-from archer.rewards.code.config import CodeConfig
-from archer.rewards.code.sandbox import Sandbox
+from archer.rewards.config import CodeConfig
+from archer.rewards.rules.code import program_limits
+from archer.rewards.sandbox import Sandbox
 
 PROGRAM = "a, b = map(int, input().split())\nprint(sum(x * x for x in range(a)) + b)\n"
 FUNCTION = "def solve(a, b):\n    return sum(x * x for x in range(a)) + b\n"
@@ -73,8 +74,8 @@ def main() -> None:
     options = parser.parse_args()
     count, workers = options.programs, options.workers
     config = CodeConfig()
-    sandboxes = [Sandbox(config.limits) for _ in range(workers)]
-    scorer = RewardScorer(RewardConfig(workers=workers, code=config))
+    sandboxes = [Sandbox(program_limits(config)) for _ in range(workers)]
+    scorer = RewardScorer(RewardConfig(num_workers=workers, code=config))
     shares = [range(worker, count, workers) for worker in range(workers)]
     by_stdin, by_asserts = requests_of("stdin", count), requests_of("asserts", count)
     with ThreadPoolExecutor(workers) as threads:

@@ -23,22 +23,20 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from archer.influence.block import CHUNK_ELEMENTS
+from archer.influence.block import CHUNK_ELEMENTS, make_blocks
 from archer.influence.bundle import Bundle
 from archer.influence.config import InfluenceConfig
-from archer.influence.counters import Counters, Stopwatch
-from archer.influence.distributed import Alone
-from archer.influence.factors import MicroBatch
+from archer.influence.costs import Counters, Stopwatch
+from archer.influence.distributed import Exchange
+from archer.influence.factors import TokenFactors
 from archer.influence.groups import Group
-from archer.influence.make_blocks import make_blocks
-from archer.influence.modules import TracedModule
-from archer.influence.projection import NoProjection
+from archer.influence.modules import NoProjection, TracedModule
 from archer.influence.scoring import Scorer
 
 SHAPES = {256: (16, 16), 1024: (32, 32), 4096: (64, 64), 13440: (48, 280)}
 
 
-def factors(modules: int, responses: int, tokens: int, dim: int, device: torch.device) -> MicroBatch:
+def factors(modules: int, responses: int, tokens: int, dim: int, device: torch.device) -> TokenFactors:
     """Random factors with a common direction per response, so that response gradients do not vanish in the
     mean."""
     k_in, k_out = SHAPES[dim]
@@ -50,7 +48,7 @@ def factors(modules: int, responses: int, tokens: int, dim: int, device: torch.d
         return torch.randn(len(row), k, generator=generator, device=device) + common[row.to(device)]
 
     names = [str(m) for m in range(modules)]
-    return MicroBatch(
+    return TokenFactors(
         row=row,
         token=torch.arange(tokens).repeat(responses),
         u={name: side(k_out) for name in names},
@@ -65,7 +63,7 @@ class KernelRoute:
     """Scores [R * tokens] as the tracer computes them; what it makes once per model is made here once."""
 
     def __init__(
-        self, batch: MicroBatch, group: Group, dim: int, device: torch.device, dtype: torch.dtype
+        self, batch: TokenFactors, group: Group, dim: int, device: torch.device, dtype: torch.dtype
     ) -> None:
         k_in, k_out = SHAPES[dim]
         self.batch, self.group, self.device, self.dtype = batch, group, device, dtype
@@ -81,7 +79,7 @@ class KernelRoute:
     def __call__(self) -> Tensor:
         """From stored factors to one score per token."""
         blocks = make_blocks([self.batch], list(self.group.rows), self.modules, self.device, self.dtype)
-        scores = self.scorer.scores(Bundle([self.group], blocks, self.counts, Alone()))
+        scores = self.scorer.scores(Bundle([self.group], blocks, self.counts, Exchange()))
         total = torch.empty(
             len(self.group.rows), int(self.counts[0, 0]), device=self.device, dtype=self.dtype
         )
@@ -90,7 +88,7 @@ class KernelRoute:
         return total.flatten()
 
 
-def cholesky_route(batch: MicroBatch, group: Group, dim: int, device: torch.device) -> Tensor:
+def cholesky_route(batch: TokenFactors, group: Group, dim: int, device: torch.device) -> Tensor:
     """Scores [R * tokens] by a dense factorisation and a solve for every token."""
     R = len(group.rows)
     sign = torch.tensor([1.0 if flag else -1.0 for flag in group.accepted], device=device)

@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--math-verify", type=int, default=0, metavar="N", help="compare on N responses")
     options = parser.parse_args()
     batches = [make_batch(options.prompts, options.n, seed) for seed in range(options.batches + 1)]
-    with RewardScorer(RewardConfig(workers=options.workers, timeout_s=options.timeout)) as scorer:
+    with RewardScorer(RewardConfig(num_workers=options.workers, timeout_s=options.timeout)) as scorer:
         times, results = zip(*(judge(scorer, batch) for batch in batches), strict=True)
         endless, _ = judge(scorer, [ENDLESS, *batches[0][1:]])
         counters = scorer.counters

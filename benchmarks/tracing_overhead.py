@@ -24,18 +24,19 @@ from rich.console import Console
 from rich.table import Table
 from transformers import AutoModelForCausalLM, Qwen2ForCausalLM
 
-from archer.config.model import ActorConfig
+from archer.config.actor import actor_config
 from archer.config.trainer import EngineConfig
 from archer.data.builtin import tiny_reasoner_path
 from archer.data.prompts import Prompt
-from archer.engines.local.batch import Responses
-from archer.engines.local.device import Compute, set_up
-from archer.engines.local.experience import Experience, Judged
-from archer.engines.local.policy import Policy
-from archer.engines.local.tracing import InfluenceRecorder
+from archer.engines.local.influence import InfluenceRecorder
+from archer.engines.local.loss import Experience
 from archer.engines.local.update import Updater
+from archer.generation.batch import Responses
+from archer.generation.device import Compute, set_up
+from archer.generation.judge import Judged
+from archer.generation.policy import Policy
 from archer.influence import InfluenceConfig
-from archer.rewards.types import RewardResult
+from archer.rewards import RewardResult
 
 OFF, ON = "without", "with"
 GROUP = 8
@@ -102,7 +103,7 @@ def make_experience(options: argparse.Namespace, vocabulary: int) -> Experience:
 
 def make_updater(options: argparse.Namespace, policy: Policy, optimizer: torch.optim.Optimizer) -> Updater:
     config = replace(
-        ActorConfig(), ppo_mini_batch_size=options.rows, ppo_max_token_len_per_gpu=options.budget
+        actor_config(), ppo_mini_batch_size=options.rows, ppo_max_token_len_per_gpu=options.budget
     )
     knobs = InfluenceConfig(
         enable=True, projection_dim_factor=options.factor, output_function=options.objective

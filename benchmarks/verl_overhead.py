@@ -40,13 +40,13 @@ from verl.workers.config import FSDPEngineConfig, FSDPOptimizerConfig, HFModelCo
 from verl.workers.engine import EngineRegistry
 
 import archer.engines.verl.plugin  # noqa: F401
-from archer.config.model import ActorConfig
+from archer.config.actor import actor_config
 from archer.data.builtin import tiny_reasoner_path
-from archer.engines.local.division import PORTION, whole_groups
-from archer.engines.verl.engine import ROW_ID, TracedUpdate
+from archer.engines.verl.algorithms import RankLoss
 from archer.engines.verl.influence import TracePlan
-from archer.engines.verl.loss import RankLoss
+from archer.engines.verl.traced_update import ROW_ID, TracedUpdate
 from archer.influence import Group, InfluenceConfig
+from archer.training.portions import PORTION, whole_groups
 
 OFF, ON = "without", "with"
 GROUP = 8
@@ -158,7 +158,7 @@ def make_plan(options: argparse.Namespace) -> TracePlan:
 
 def one_update(engine: TracedUpdate, data: TensorDict, plan: TracePlan) -> float:
     assert engine.recorder is not None
-    loss = RankLoss(ActorConfig(), 1024)
+    loss = RankLoss(actor_config(), 1024)
     clock = time.process_time if ON_CPU else time.perf_counter
     started = clock()
     engine.recorder.begin(plan)

@@ -28,8 +28,7 @@ from transformers import (
 )
 
 from archer.data.arithmetic import prompt_messages, write_steps
-from archer.data.arithmetic_rows import arithmetic_rows, draw_pairs
-from archer.data.builtin import tiny_reasoner_path
+from archer.data.builtin import arithmetic_rows, draw_pairs, tiny_reasoner_path
 
 PAD, END, USER, ASSISTANT, BOX = "<|pad|>", "<|end|>", "<|user|>", "<|assistant|>", "\\boxed{"
 NEWLINE = "Ċ"  # how byte-level vocabularies write "\n"

@@ -2,20 +2,13 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.padding import Padding
-from rich.text import Text
 
 from archer.errors import ArcherError
 
-if TYPE_CHECKING:
-    from archer.ablation.planning import PlannedCase
-    from archer.ablation.state import AblationFolder
-
-FAILED = 1
 app = typer.Typer(help="Run a grid of trainings and compare them.", no_args_is_help=True)
 
 
@@ -35,7 +28,7 @@ def run(
         list[str] | None,
         typer.Option(help="Run only this case; a pattern like '*-identity'; may be repeated."),
     ] = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try broken cases again.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed cases again.")] = False,
     list_only: Annotated[
         bool, typer.Option("--list", "--dry-run", help="Configure and show the cases, and stop.")
     ] = False,
@@ -52,28 +45,27 @@ def run(
         ),
     ] = None,
     config_dir: Annotated[
-        Path | None, typer.Option("--config-dir", help="Folder with recipes of your own.")
+        Path | None, typer.Option("--config-dir", help="Folder with custom recipes.")
     ] = None,
 ) -> None:
     """Train every case of a grid, each in a folder of its own.
 
-    A case that dies of memory is tried once more with token factors in CPU memory. One that fails otherwise
-    is recorded, and the grid goes on. Ctrl-C lets the running cases finish their step and save; the same
-    command goes on: what is done is skipped.
+    A case that runs out of memory is tried once more with token factors in CPU memory. Any other failure is
+    recorded, and the next case starts. Ctrl-C lets the running cases finish their step and save; the same
+    command resumes: what is done is skipped.
     """
-    from archer.ablation.display import Display
     from archer.ablation.driver import TRAIN, Driver, RunOptions
-    from archer.ablation.grid import load_grid
-    from archer.ablation.planning import choose, plan_cases
-    from archer.ablation.state import AblationFolder
+    from archer.ablation.folder import AblationFolder
+    from archer.ablation.grid import choose, load_grid, plan_cases
+    from archer.ablation.progress import GridProgress, list_cases
 
-    console = Console()
+    console = Console(highlight=False)
     loaded = load_grid(grid)
     planned = plan_cases(loaded, overrides or [], config_dir)
     chosen = choose(planned, only or [])
     folder = AblationFolder(out or Path("output") / "ablation" / loaded.name)
     if list_only:
-        _list(console, folder, chosen, loaded.shared)
+        list_cases(console, folder, chosen, loaded.shared)
         return
     devices = tuple(part for part in (gpus or "").split(",") if part)
     if gpus is not None and not devices:
@@ -86,25 +78,21 @@ def run(
         gpus=devices,
         keep_checkpoints=loaded.keep_checkpoints,
     )
-    folder.open(loaded, planned)
-    try:
-        driver = Driver(folder, chosen, options, Display(console, folder, chosen))
+    with folder.held(loaded, planned):
+        driver = Driver(folder, chosen, options, GridProgress(console, folder, chosen))
         states = driver.run()
-    finally:
-        folder.close()
-    counts = {s: [n for n, state in states.items() if state.status == s] for s in ("done", "failed")}
-    console.print(f"\n{len(counts['done'])} of {len(states)} cases done, {len(counts['failed'])} failed.")
-    for name in counts["failed"]:
-        log = folder.case(name).log(states[name].offloaded)
-        console.print(f"  {name}: see {log}", highlight=False, markup=False, soft_wrap=True)
+    done = sum(state.status == "done" for state in states.values())
+    failed = [name for name, state in states.items() if state.status == "failed"]
+    console.out(f"\n{done} of {len(states)} cases done, {len(failed)} failed.")
+    for name in failed:
+        last = states[name].attempts[-1]
+        console.out(f"  {name}: {last.failure}; see {folder.log(name, last.offloaded)}")
     if driver.stop_signal is not None:
-        console.print("Stopped. The same command goes on from here.")
+        console.out("Stopped. The same command resumes from here.")
         raise typer.Exit(128 + driver.stop_signal)
-    console.print(
-        f"next: archer ablate collect {shlex.quote(str(folder.path))}", highlight=False, soft_wrap=True
-    )
-    if counts["failed"]:
-        raise typer.Exit(FAILED)
+    console.out(f"next: archer ablate collect {shlex.quote(str(folder.path))}")
+    if failed:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -114,32 +102,12 @@ def collect(
         Path | None, typer.Option(help="Where the report goes. Default: FOLDER/report.", show_default=False)
     ] = None,
 ) -> None:
-    """Compare the cases of a grid: cases.csv, correlations.csv, report.md and report.html.
+    """Compare the cases of a grid: report.md with plots, cases.csv and correlations.csv.
 
     Works at any time, also while the grid runs; cases that are not done are listed without figures.
     """
-    from archer.ablation.report import build_report
-    from archer.ablation.write import write_report
+    from archer.ablation.comparison import compare_cases
+    from archer.ablation.report import write_report
 
-    written = write_report(build_report(folder), out or folder / "report")
-    console = Console()
-    for path in written:
-        console.print(str(path), highlight=False, markup=False, soft_wrap=True)
-
-
-def _list(
-    console: Console, folder: "AblationFolder", cases: "tuple[PlannedCase, ...]", shared: tuple[str, ...]
-) -> None:
-    """Print the cases with what is known of them; nothing is written."""
-    from archer.ablation.grid import short
-
-    console.print(f"folder  {folder.path}", highlight=False, markup=False, soft_wrap=True)
-    console.print("every case has")
-    for override in shared:
-        console.print(f"  {override}", highlight=False, markup=False, soft_wrap=True)
-    console.print("cases, each with its state and what it sets itself")
-    longest = max(len(case.name) for case in cases)
-    for case in cases:
-        line = f"  {case.name:<{longest}}  {folder.case(case.name).read().status}"
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-        console.print(Padding(Text(" ".join(map(short, case.own)), style="dim"), (0, 0, 0, 6)))
+    for line in write_report(compare_cases(folder), out or folder / "report"):
+        Console(highlight=False).out(line)

@@ -1,4 +1,4 @@
-"""A grid of runs: what its YAML file says, and the cases that come of it.
+"""A grid of runs: what its YAML file says, and its cases, each configured before the first one starts.
 
 shared            overrides of every case
 baseline          overrides of the case that the others are compared with
@@ -8,18 +8,28 @@ keep_checkpoints  false: a finished case gives its checkpoints back to the disk
 """
 
 import itertools
+import json
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from archer.config.compose import compose
+from archer.config.root import TrainConfig
 from archer.errors import ArcherError
 
 BASELINE = "baseline"
 KEYS = ("shared", "baseline", "axes", "cases", "keep_checkpoints")
+OWNED = (  # every case has its own
+    "trainer.default_local_dir",
+    "trainer.influence_trace.output_dir",
+    "trainer.entropy_trace.output_dir",
+)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 
 
@@ -33,38 +43,42 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Grid:
+class RunGrid:
     """The cases of a grid file, the baseline first."""
 
     name: str
     shared: tuple[str, ...]
     cases: tuple[Case, ...]
     baseline: str | None
-    keep_checkpoints: bool = True
+    keep_checkpoints: bool
+    file: str | None = None
+    """Name of its file; None for a shipped grid."""
 
 
-def shipped_grids() -> dict[str, str]:
-    """Return the grids that come with Archer: name -> the text of its file."""
-    folder = resources.files("archer.conf") / "ablation"
-    found = {entry.name.removesuffix(".yaml"): entry for entry in folder.iterdir()}
-    return {name: found[name].read_text(encoding="utf-8") for name in sorted(found)}
+@dataclass(frozen=True)
+class PlannedCase(Case):
+    """A case with all its overrides, in the order in which they apply."""
+
+    overrides: tuple[str, ...]
+    config: TrainConfig
 
 
-def load_grid(given: str) -> Grid:
+def load_grid(given: str) -> RunGrid:
     """Read a grid file, or the shipped grid of that name."""
-    shipped = shipped_grids()
+    folder = resources.files("archer.conf") / "ablation"
+    shipped = {entry.name.removesuffix(".yaml"): entry for entry in folder.iterdir()}
     if given in shipped:
-        return parse_grid(given, shipped[given])
+        return parse_grid(given, shipped[given].read_text(encoding="utf-8"))
     path = Path(given)
     if not path.is_file():
         raise ArcherError(
-            f"{given} is neither a grid file nor a shipped grid. Shipped: {', '.join(shipped)}. "
+            f"{given} is neither a grid file nor a shipped grid. Shipped: {', '.join(sorted(shipped))}. "
             f"Relative paths start at {Path.cwd()}."
         )
-    return parse_grid(path.stem, path.read_text(encoding="utf-8"))
+    return replace(parse_grid(path.stem, path.read_text(encoding="utf-8")), file=path.name)
 
 
-def parse_grid(name: str, text: str) -> Grid:
+def parse_grid(name: str, text: str) -> RunGrid:
     """Return the grid that YAML text describes."""
     try:
         tree = yaml.safe_load(text)
@@ -79,40 +93,61 @@ def parse_grid(name: str, text: str) -> Grid:
     if not isinstance(keep, bool):
         raise ArcherError(f"Grid {name}: keep_checkpoints must be true or false, got {keep!r}.")
     cases = []
-    if "baseline" in tree:
-        cases.append(Case(BASELINE, _overrides(tree["baseline"], f"grid {name}: baseline")))
-    cases += _combinations(name, _mapping(tree, "axes", name))
+    if BASELINE in tree:
+        cases.append(Case(BASELINE, _overrides(tree[BASELINE], f"Grid {name}: baseline")))
+    axes = [_axis(name, str(axis), values) for axis, values in _mapping(tree, "axes", name).items()]
+    for points in itertools.product(*axes) if axes else ():
+        own = tuple(override for point in points for override in point.own)
+        cases.append(Case("-".join(point.name for point in points), own))
     for label, listed in _mapping(tree, "cases", name).items():
-        cases.append(Case(str(label), _overrides(listed, f"grid {name}: case {label}")))
+        cases.append(Case(str(label), _overrides(listed, f"Grid {name}: case {label}")))
     _check_names(name, cases)
-    return Grid(
-        name=name,
-        shared=_overrides(tree.get("shared", []), f"grid {name}: shared"),
-        cases=tuple(cases),
-        baseline=BASELINE if "baseline" in tree else None,
-        keep_checkpoints=keep,
-    )
+    shared = _overrides(tree.get("shared", []), f"Grid {name}: shared")
+    return RunGrid(name, shared, tuple(cases), BASELINE if BASELINE in tree else None, keep)
 
 
-def _combinations(grid: str, axes: dict[str, Any]) -> list[Case]:
-    if not axes:
-        return []
-    points = [_axis(grid, str(name), values) for name, values in axes.items()]
-    return [
-        Case("-".join(label for label, _ in chosen), tuple(o for _, overrides in chosen for o in overrides))
-        for chosen in itertools.product(*points)
-    ]
+def plan_cases(grid: RunGrid, extra: Sequence[str], config_dir: Path | None) -> tuple[PlannedCase, ...]:
+    """Compose every case: shared overrides, the case's own, then `extra` of the command line."""
+    planned = []
+    for case in grid.cases:
+        overrides = (*grid.shared, *case.own, *extra)
+        for override in overrides:
+            if override.split("=", 1)[0].lstrip("+~") in OWNED:
+                raise ArcherError(
+                    f"case {case.name}: {override} cannot be set: every case has a folder of its own below "
+                    "--out, which holds its traces too."
+                )
+        try:
+            config = compose(overrides, config_dir)
+        except ArcherError as error:
+            raise ArcherError(f"case {case.name} cannot be configured: {error}") from error
+        planned.append(PlannedCase(case.name, case.own, overrides, config))
+    return tuple(planned)
 
 
-def _axis(grid: str, name: str, values: Any) -> list[tuple[str, tuple[str, ...]]]:
-    """The points of an axis: its label in the case's name, and its overrides."""
+def choose(cases: Sequence[PlannedCase], only: Sequence[str]) -> tuple[PlannedCase, ...]:
+    """The cases that `only` names, by name or by pattern (`*-identity`); all of them where it is empty."""
+    patterns = [part for given in only for part in given.split(",") if part]
+    for pattern in patterns:
+        if not any(fnmatchcase(case.name, pattern) for case in cases):
+            names = ", ".join(case.name for case in cases)
+            raise ArcherError(f"--only {pattern}: no case is called that. Cases: {names}.")
+    return tuple(case for case in cases if not patterns or any(fnmatchcase(case.name, p) for p in patterns))
+
+
+def short(override: str) -> str:
+    """`output_function=log_prob` of the whole override: what a reader of the case's name needs."""
+    key, value = override.split("=", 1)
+    return f"{key.rsplit('.', 1)[-1]}={value}"
+
+
+def _axis(grid: str, name: str, values: Any) -> list[Case]:
+    """The points of an axis, as if it were the only one."""
     if isinstance(values, list) and values:
-        return [(_label(name, value), (f"{name}={hydra_value(value)}",)) for value in values]
+        return [Case(_label(name, value), (f"{name}={_hydra_value(value)}",)) for value in values]
     if isinstance(values, dict) and values:
-        return [
-            (str(label), _overrides(listed, f"grid {grid}: axis {name}, {label}"))
-            for label, listed in values.items()
-        ]
+        where = f"Grid {grid}: axis {name}, "
+        return [Case(str(label), _overrides(listed, f"{where}{label}")) for label, listed in values.items()]
     raise ArcherError(
         f"Grid {grid}: axis {name} must be a list of values, or a mapping from labels to lists of overrides."
     )
@@ -122,31 +157,23 @@ def _label(key: str, value: Any) -> str:
     """`per_prompt` for a word; `lr_0.0001` for anything that says nothing alone."""
     if isinstance(value, str) and _NAME.fullmatch(value) and value[0].isalpha():
         return value
-    return re.sub(r"[^A-Za-z0-9_.+-]+", "_", f"{key.rsplit('.', 1)[-1]}_{hydra_value(value)}").strip("_")
+    return re.sub(r"[^A-Za-z0-9_.+-]+", "_", f"{key.rsplit('.', 1)[-1]}_{_hydra_value(value)}").strip("_")
 
 
-def hydra_value(value: Any) -> str:
+def _hydra_value(value: Any) -> str:
     """Write a YAML value as the right side of an override."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
     if isinstance(value, list):
-        return "[" + ",".join(hydra_value(item) for item in value) + "]"
+        return "[" + ",".join(map(_hydra_value, value)) + "]"
     if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{hydra_value(item)}" for key, item in value.items()) + "}"
+        return "{" + ",".join(f"{key}:{_hydra_value(item)}" for key, item in value.items()) + "}"
     return str(value)
-
-
-def short(override: str) -> str:
-    """`output_function=log_prob` of the whole override: what a reader of the case's name needs."""
-    key, value = override.split("=", 1)
-    return f"{key.rsplit('.', 1)[-1]}={value}"
 
 
 def _overrides(listed: Any, where: str) -> tuple[str, ...]:
     if not isinstance(listed, list) or any(not isinstance(item, str) or "=" not in item for item in listed):
-        raise ArcherError(f"{where[0].upper()}{where[1:]} must be a list of overrides, as in [key=value].")
+        raise ArcherError(f"{where} must be a list of overrides, as in [key=value].")
     return tuple(listed)
 
 
@@ -165,7 +192,7 @@ def _check_names(grid: str, cases: list[Case]) -> None:
         if not _NAME.fullmatch(case.name):
             raise ArcherError(
                 f"Grid {grid}: {case.name!r} cannot name a folder. Names have letters, digits and _ . + -, "
-                "at most 100 of them; give long axes labels of their own."
+                "at most 100 of them; give long axes their own labels."
             )
         if case.name in seen:
             raise ArcherError(f"Grid {grid}: two cases are called {case.name!r}; give the axis labels.")

@@ -1,157 +1,149 @@
-"""All that a grid's folder tells, gathered for the writers."""
+"""The report of a grid: Markdown and plots for people, CSV for programs."""
 
-import os
-from dataclasses import dataclass
+import csv
+import io
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from omegaconf import OmegaConf
+from archer.ablation.comparison import Comparison
+from archer.ablation.scores import QUANTILES
+from archer.errors import install_hint
+from archer.files import write_atomically
 
-from archer.ablation.agreement import Agreement, agreements
-from archer.ablation.cost import Cost, Metrics, Ratio, cost_of, first_difference
-from archer.ablation.grid import short
-from archer.ablation.rollouts import ScoredRun
-from archer.ablation.state import AblationFolder, CaseState
-from archer.ablation.statistics import ScoreStatistics
-from archer.errors import ArcherError
-from archer.tracking.jsonl import read_metrics
-
-
-@dataclass(frozen=True)
-class CaseReport:
-    """One case; the figures of one that is not done are None."""
-
-    name: str
-    own: tuple[str, ...]
-    state: CaseState
-    cost: Cost | None
-    ratio: Ratio | None
-    scores: ScoreStatistics | None
-    differs_at: str | None
-    """Where its training stops being the baseline's; None where it never does, or there is none."""
-
-    @property
-    def label(self) -> str:
-        """The name as a reader sees it."""
-        return self.name.replace("-", " · ")
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """What the figures were measured under."""
-
-    model: str
-    seed: str
-    batch: str
-    jobs: int
-    cores: int
-    load: tuple[float, float]
-    """Smallest and largest load average at the end of a case."""
-
-    @property
-    def busy(self) -> bool:
-        """Whether other work shared the machine, so that times are not to be taken at their word."""
-        return self.jobs > 1 or self.load[1] > self.cores
+PLOTS = ("cost.png", "scores.png", "agreement.png")
+NO_PLOTS = f"No plots: matplotlib is not installed. {install_hint('ablation')} adds it; then collect again."
+COST_COLUMNS = (  # head, column of cases.csv, format
+    ("step s", "step_s_median", ".3f"),
+    ("x", "step_ratio_median", ".2f"),
+    ("update s", "update_s_median", ".3f"),
+    ("x", "update_ratio_median", ".2f"),
+    ("influence in it", "influence_share_of_update", ".0%"),
+    ("CPU s", "cpu_s", ".1f"),
+    ("x", "cpu_ratio", ".2f"),
+    ("peak GiB", "peak_memory_gib", ".2f"),
+    ("x", "peak_memory_ratio", ".2f"),
+    ("rows emitted", "rows_emitted", ",d"),
+)
+SCORE_COLUMNS = (
+    ("tokens", "tokens_scored", ",d"),
+    ("mean", "score_mean", ".3g"),
+    ("std", "score_std", ".3g"),
+    *((f"{q:.0%}", f"score_q{q * 100:02.0f}", ".3g") for q in QUANTILES),
+    ("positive", "score_share_positive", ".1%"),
+)
+COST_NOTE = (
+    "Seconds are medians over the steps of a case without its first, which pays for what is done once; CPU "
+    "time is that of the whole case, its start included. x: over the baseline."
+)
+SCORE_NOTE = (
+    "Over all traced tokens of all steps. Scores have their own unit in each case: compare their order, sign "
+    "and shape, not their size."
+)
+AGREEMENT_NOTE = (
+    "Spearman's rank correlation of the scores that two cases gave the same tokens, checked token by token. "
+    "Above the diagonal: over all tokens of a step, mean over steps. Below: within the responses to one "
+    "prompt, mean over prompts. Numbers are those of the table of scores."
+)
 
 
-@dataclass(frozen=True)
-class Report:
-    """A grid, compared."""
+def write_report(comparison: Comparison, out: Path) -> list[str]:
+    """Write all files of a report into a folder; return their paths and what else the user should know."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name in PLOTS:  # of an earlier report
+        (out / name).unlink(missing_ok=True)
+    notes = []
+    try:
+        from archer.ablation.plots import draw_plots
 
-    grid: str
-    baseline: str | None
-    shared: tuple[str, ...]
-    cases: tuple[CaseReport, ...]
-    agreements: tuple[Agreement, ...]
-    conditions: Conditions | None
-
-    @property
-    def done(self) -> tuple[CaseReport, ...]:
-        """The cases with figures."""
-        return tuple(case for case in self.cases if case.cost is not None)
-
-    @property
-    def scored(self) -> tuple[CaseReport, ...]:
-        """The cases with scores."""
-        return tuple(case for case in self.cases if case.scores is not None)
-
-    @property
-    def broken(self) -> tuple[CaseReport, ...]:
-        """The cases that failed."""
-        return tuple(case for case in self.cases if case.state.status == "failed")
+        plots = draw_plots(comparison, out)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "matplotlib":
+            raise
+        plots, notes = [], [NO_PLOTS]
+    files = {
+        "cases.csv": _csv([case.row() for case in comparison.cases]),
+        "correlations.csv": _csv([asdict(pair) for pair in comparison.agreements]),
+        "report.md": markdown(comparison, plots, notes),
+    }
+    for name, text in files.items():
+        write_atomically(out / name, text)
+    return [*(str(out / name) for name in (*plots, *files)), *notes]
 
 
-def build_report(path: Path) -> Report:
-    """Read a grid's folder."""
-    folder = AblationFolder(path)
-    plan = folder.plan()
-    states = {name: folder.case(name).read() for name in plan.cases}
-    runs = {name: folder.case(name).run(state.offloaded) for name, state in states.items()}
-    done = [name for name, state in states.items() if state.status == "done"]
-    metrics = {name: _metrics(runs[name]) for name in done}
-    scores = {name: ScoredRun(runs[name]) for name in done}
-    costs = {name: cost_of(lines, states[name].attempts[-1].cpu_seconds) for name, lines in metrics.items()}
-    cases = []
-    for name, state in states.items():
-        cost, reference = costs.get(name), costs.get(plan.baseline or "")
-        differs = None
-        if name in metrics and plan.baseline in metrics:
-            differs = first_difference(metrics[name], metrics[plan.baseline])
-        cases.append(
-            CaseReport(
-                name=name,
-                own=tuple(map(short, plan.own[name])),
-                state=state,
-                cost=cost,
-                ratio=None if cost is None or reference is None else Ratio.of(cost, reference),
-                scores=ScoreStatistics.of(scores[name].all_scores()) if name in scores else None,
-                differs_at=differs,
-            )
-        )
-    return Report(
-        grid=plan.grid,
-        baseline=plan.baseline,
-        shared=_shared(plan.cases, plan.own),
-        cases=tuple(cases),
-        agreements=tuple(agreements({name: steps for name, steps in scores.items() if steps})),
-        conditions=_conditions([runs[name] for name in done], [states[name] for name in done])
-        if done
-        else None,
-    )
+def markdown(comparison: Comparison, plots: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
+    """Return `report.md`, showing those of `PLOTS` that were drawn."""
+    cost, scores, agreement = ([f"![{name}]({name})"] if name in plots else [] for name in PLOTS)
+    done, failed = (comparison.with_status(status) for status in ("done", "failed"))
+    command = shlex.join(["archer", "ablate", "run", *comparison.plan.arguments])
+    counts = f"`{command}`: {len(done)} of {len(comparison.cases)} cases done, {len(failed)} failed."
+    parts = [f"# Ablation {comparison.plan.grid}", counts, *notes]
+    if done:
+        heads = ["case", *(head for head, _, _ in COST_COLUMNS), "state"]
+        rows = [[f"`{c.name}`", *_figures(c.cost, COST_COLUMNS), c.state.label] for c in comparison.cases]
+        parts += [_list(_conditions(comparison)), "## Cost", *cost, COST_NOTE, _table(heads, rows)]
+    if comparison.scored:
+        heads = ["", "case", *(head for head, _, _ in SCORE_COLUMNS)]
+        numbered = enumerate(comparison.scored, start=1)
+        rows = [[str(n), f"`{c.name}`", *_figures(c.scores, SCORE_COLUMNS)] for n, c in numbered]
+        parts += ["## Scores", *scores, SCORE_NOTE, _table(heads, rows)]
+    if len(comparison.scored) > 1:
+        parts += ["## Rank correlation of influence", *agreement, AGREEMENT_NOTE, _matrix(comparison)]
+    for case in failed:
+        last = case.state.attempts[-1]
+        reason = last.out_of_memory or f"exit status {last.returncode}"
+        printed = "\n".join(f"    {line}" for line in last.last_lines)
+        parts += [f"## Failure of `{case.name}`", f"{reason}:", printed]
+    own = [[f"`{case.name}`", " ".join(f"`{o}`" for o in case.own)] for case in comparison.cases]
+    parts += ["## Overrides", "Of every case:", _list([f"`{o}`" for o in comparison.plan.shared] or ["none"])]
+    return "\n\n".join([*filter(None, parts), _table(["case", "its own"], own)]) + "\n"
 
 
-def _metrics(run: Path) -> list[Metrics]:
-    file = run / "metrics.jsonl"
-    if not file.is_file():
-        raise ArcherError(f"{run} is a finished case without metrics.jsonl; run the case again.")
-    return [line for line in read_metrics(file) if line["step"] > 0]
+def _conditions(comparison: Comparison) -> list[str]:
+    """What the figures were measured under, and which of them may be compared."""
+    low, high = comparison.load
+    shared = " It was shared, so clock times are rough; trust CPU time." if comparison.busy else ""
+    lines = [
+        f"Training: {comparison.training}.",
+        f"Machine: load {low:.1f} to {high:.1f}, {comparison.cores} cores, --jobs {comparison.jobs}.{shared}",
+    ]
+    if any("cpu_ratio" in case.cost for case in comparison.cases):  # there is a baseline, and it is done
+        other = [f"`{case.name}` (from {case.differs_at})" for case in comparison.cases if case.differs_at]
+        equal = "none; every metric but times, memory and tracing's own is equal, to the last digit"
+        lines.append(f"Trainings that differ from the baseline's: {', '.join(other) or equal}.")
+    skipped = sum(pair.steps_with_different_rollouts for pair in comparison.agreements)
+    if skipped:
+        lines.append(f"Left out of the correlations: {skipped} pairs of steps with different rollouts.")
+    return lines
 
 
-def _shared(cases: dict[str, tuple[str, ...]], own: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """The overrides that are no case's own: the grid's and the command line's."""
-    first = next(iter(cases))
-    others = [override for override in cases[first] if override not in own[first]]
-    return tuple({override.split("=", 1)[0]: override for override in others}.values())
+def _figures(of: Mapping[str, float], columns: Sequence[tuple[str, str, str]]) -> list[str]:
+    return [format(of[column], form) if column in of else "" for _, column, form in columns]
 
 
-def _conditions(runs: list[Path], states: list[CaseState]) -> Conditions:
-    configs = [OmegaConf.load(run / "config.yaml") for run in runs]
-    loads = [state.attempts[-1].load for state in states]
-    return Conditions(
-        model=_each([config.actor_rollout_ref.model.path for config in configs]),
-        seed=_each([config.actor_rollout_ref.rollout.seed for config in configs]),
-        batch=_each([_batch(config) for config in configs]),
-        jobs=max(state.attempts[-1].jobs for state in states),
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-        load=(min(loads), max(loads)),
-    )
+def _matrix(comparison: Comparison) -> str:
+    rows = []
+    for i, row in enumerate(comparison.correlations()):
+        cells = ["" if i == j else "-" if value is None else f"{value:+.2f}" for j, value in enumerate(row)]
+        rows.append([f"**{i + 1}**", *cells])
+    return _table(["", *(str(i + 1) for i in range(len(rows)))], rows)
 
 
-def _batch(config: Any) -> str:
-    prompts, responses = config.data.train_batch_size, config.actor_rollout_ref.rollout.n
-    return f"{prompts} prompts x {responses} responses a step"
+def _csv(rows: Sequence[Mapping[str, object]]) -> str:
+    text = io.StringIO()
+    if rows:
+        columns = list({name: None for row in rows for name in row})
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return text.getvalue()
 
 
-def _each(values: list[object]) -> str:
-    """The value that all cases have, or the several ones."""
-    return " or ".join(dict.fromkeys(str(value) for value in values))
+def _list(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from archer.algorithms.lookup import choose
 from archer.algorithms.masked import masked_sum
 from archer.errors import ArcherError
 
@@ -83,8 +82,11 @@ def sequence_weights(mask: Tensor, mode: str, totals: LossTotals, horizon: int |
     Returns [n] in float64.
     """
     lengths = mask.bool().sum(dim=-1).double()
-    weights = choose(AGGREGATIONS, mode, "actor_rollout_ref.actor.loss_agg_mode")
-    return weights(lengths, totals, horizon)
+    if mode not in AGGREGATIONS:
+        raise ArcherError(
+            f"actor_rollout_ref.actor.loss_agg_mode={mode!r}: choose one of {', '.join(AGGREGATIONS)}."
+        )
+    return AGGREGATIONS[mode](lengths, totals, horizon)
 
 
 def aggregate(

@@ -11,10 +11,23 @@ The bookkeeping only, as a value that is replaced after each generation batch:
 """
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from archer.algorithms.filtering import GroupCounts, count_groups, mixed_groups
+from archer.algorithms.groups import GroupCounts, count_groups, mixed_groups
+from archer.settings import Section, knob
+
+
+@dataclass(frozen=True)
+class FilterGroupsConfig(Section):
+    """`algorithm.filter_groups`."""
+
+    switch: ClassVar[str] = "enable"
+
+    enable: bool = knob(False, "drop groups that are all right or all wrong and sample new prompts instead")
+    metric: Literal["acc"] = knob("acc", "what is compared: the raw correctness, never the shaped reward")
+    max_num_gen_batches: int = knob(10, "most generations per step; then train on what there is", above=0)
 
 
 @dataclass(frozen=True)
@@ -25,9 +38,7 @@ class DynamicSampling:
     """
 
     wanted: int  # prompts in a training batch
-    max_num_gen_batches: int = (
-        0  # give up after so many; 0 or less: go on until there are enough (as in verl)
-    )
+    max_num_gen_batches: int = 0  # give up after so many; 0 or less: until there are enough (as in verl)
     kept: tuple[int, ...] = ()  # ids of the groups to train on
     gen_batches: int = 0  # generation batches seen
     counts: GroupCounts = field(default_factory=GroupCounts)  # of all groups seen, left out or not
@@ -54,7 +65,7 @@ class DynamicSampling:
         return (
             f"dynamic sampling found {len(self.kept)} of {self.wanted} mixed groups in {self.gen_batches} "
             f"generation batches ({self.counts.all_correct} groups all correct, {self.counts.all_wrong} all "
-            "wrong); the step goes on with those. Raise algorithm.filter_groups.max_num_gen_batches or "
+            "wrong); the step trains on those. Raise algorithm.filter_groups.max_num_gen_batches or "
             "actor_rollout_ref.rollout.n, or choose prompts nearer to what the model can do."
         )
 

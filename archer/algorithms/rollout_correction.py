@@ -6,6 +6,7 @@ bounds the variance. arXiv 2110.00641 (decoupled policies); F. Yao et al., "Your
 Secretly Brings You Off-Policy RL Training", 2025 (truncation). The knobs and their meaning are verl's.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,10 +14,52 @@ import torch
 from torch import Tensor
 
 from archer.algorithms.masked import masked_mean, masked_sum
-from archer.algorithms.threshold import Threshold
+from archer.errors import ArcherError
+from archer.settings import Section, knob
 
 MAX_LOG_WEIGHT = 20.0
 """Bound on the logarithm of a weight, as in verl."""
+
+
+@dataclass(frozen=True)
+class RolloutCorrectionConfig(Section):
+    """`algorithm.rollout_correction`."""
+
+    rollout_is: Literal["token", "sequence"] | None = knob(
+        None, "weight the loss by π_old / π_rollout of each `token` or of the whole `sequence`; default: not"
+    )
+    rollout_is_threshold: str = knob(
+        "2.0",
+        "truncate these weights at an upper bound, `2.0`; or drop those outside two bounds, `0.5_5.0`",
+        needs="rollout_is",
+    )
+    rollout_is_batch_normalize: bool = knob(
+        False, "divide these weights by their mean over the step", needs="rollout_is", idle="refuse"
+    )
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Bounds on weights: at most `upper`; with a `lower` bound, those outside the two become 0 (IcePop)."""
+
+    upper: float
+    lower: float | None = None
+
+    @staticmethod
+    def parse(text: str) -> "Threshold":
+        """Read `2.0`, which truncates at 2, or `0.5_5.0`, which drops what lies outside [0.5, 5]."""
+        try:
+            bounds = [float(part) for part in text.split("_")]
+        except ValueError:
+            bounds = []
+        lower = bounds[0] if len(bounds) == 2 else 1.0
+        if len(bounds) not in (1, 2) or not 0 < lower <= 1 <= bounds[-1] < math.inf:
+            raise ArcherError(
+                f"algorithm.rollout_correction.rollout_is_threshold={text}: expected an upper bound of at "
+                "least 1, such as 2.0, or lower_upper around 1, such as 0.5_5.0 (with both points: the "
+                "command line reads 0.5_5 as the number 0.55)"
+            )
+        return Threshold(bounds[-1], bounds[0] if len(bounds) == 2 else None)
 
 
 @dataclass(frozen=True)

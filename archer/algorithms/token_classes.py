@@ -35,3 +35,8 @@ def reasoning_tokens(
 def by_class(reasoning: Tensor, for_reasoning: float, for_knowledge: float, like: Tensor) -> Tensor:
     """Give every token the value of its kind. reasoning: [n, L] bool; returns [n, L] in `like`'s dtype."""
     return torch.where(reasoning, like.new_full((), for_reasoning), like.new_full((), for_knowledge))
+
+
+def class_masks(reasoning: Tensor, valid: Tensor) -> dict[str, Tensor]:
+    """Return the tokens of each class. reasoning, valid: [n, L] bool."""
+    return {"reasoning": reasoning & valid, "knowledge": valid & ~reasoning}

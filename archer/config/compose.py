@@ -5,7 +5,6 @@ one with a `+` in front as verl's users write it for new keys; keys that do not 
 the parser, which knows the full names and can say which one was meant.
 """
 
-import re
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -18,7 +17,8 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from archer.config.foreign import adopt_foreign_keys
+from archer.config.names import with_todays_names
+from archer.config.overrides import adopt_verl_keys, hydra_arguments
 from archer.config.parse import defaults, parse
 from archer.config.root import TrainConfig
 from archer.config.rules import check
@@ -32,7 +32,7 @@ def compose(overrides: Sequence[str] = (), config_dir: Path | None = None) -> Tr
     """Return the checked configuration for a list of Hydra overrides."""
     tree = compose_tree(overrides, config_dir)
     if _engine_name(tree) == "verl":
-        tree = adopt_foreign_keys(TrainConfig, tree)
+        tree = adopt_verl_keys(TrainConfig, tree)
     config = parse(TrainConfig, tree)
     check(config)
     return config
@@ -46,6 +46,10 @@ def default_config() -> TrainConfig:
 def compose_tree(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
     """Return the composed configuration as plain dictionaries, interpolations resolved, keys unchecked."""
     arguments = hydra_arguments(overrides, config_dir)
+    return with_todays_names(_composed(arguments, config_dir), defaults(TrainConfig))
+
+
+def _composed(arguments: list[str], config_dir: Path | None) -> dict[str, Any]:
     for name in ENGINES:
         tree = defaults(TrainConfig)
         tree["engine"]["name"] = name
@@ -59,16 +63,6 @@ def compose_tree(overrides: Sequence[str], config_dir: Path | None = None) -> di
     if _model_path(plain):
         return plain
     return _compose([f"recipe={BUILTIN_RECIPE}", *arguments], config_dir)
-
-
-def hydra_arguments(overrides: Sequence[str], config_dir: Path | None) -> list[str]:
-    """Return what Hydra is given for the user's overrides and folder."""
-    arguments = [_normalise(override) for override in overrides]
-    if config_dir is not None:
-        if not config_dir.is_dir():
-            raise ArcherError(f"--config-dir {config_dir}: there is no such folder.")
-        arguments.append(f"hydra.searchpath=[{config_dir.resolve()}]")
-    return arguments
 
 
 def _engine_name(tree: dict[str, Any]) -> object:
@@ -112,15 +106,6 @@ def to_yaml(config: TrainConfig) -> str:
 
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
-
-
-def _normalise(override: str) -> str:
-    """Let `key=value` and `+key=value` both set a key, whether or not it is in the tree yet."""
-    if "=" not in override and not override.startswith("~"):
-        raise ArcherError(f"{override!r} is not an override: write key=value, e.g. data.train_batch_size=32")
-    if override.startswith("~") or re.match(r"^(engine|recipe|hydra[.\w]*)=", override):
-        return override
-    return "++" + override.lstrip("+")
 
 
 def _readable(error: Exception, arguments: list[str], config_dir: Path | None) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 from archer.config.compose import recipes
 from archer.config.parse import defaults, leaves
 from archer.config.root import TrainConfig
+from archer.settings import Declaration, Range, declaration
 
 INTRODUCTION = """# Configuration
 
@@ -15,8 +16,9 @@ in a recipe: a YAML file with the same tree, `recipe/NAME.yaml` in a folder give
 with `recipe=NAME`. The order is: defaults, recipe, command line. `archer train --print-config` shows the
 result. A key that does not exist, or a value that is not allowed, ends the command with a message that
 names it; a setting that another one switches off is named when the run starts, and changes nothing.
+Numbers are finite everywhere.
 
-Written by `python -m archer.config.reference` from `archer/config/`; do not edit by hand.
+Written by `python -m archer.config.reference` from the dataclasses; do not edit by hand.
 """
 
 
@@ -25,7 +27,7 @@ def render() -> str:
     parts = [INTRODUCTION, "## Recipes\n", "| recipe | what it is |", "|---|---|"]
     parts += [f"| `{name}` | {text} |" for name, text in recipes().items()]
     for section, rows in _sections().items():
-        parts += [f"\n## `{section}`\n", "| key | default | meaning |", "|---|---|---|", *rows]
+        parts += [f"\n## `{section}`\n", "| key | default | values | meaning |", "|---|---|---|---|", *rows]
     return "\n".join(parts) + "\n"
 
 
@@ -35,11 +37,9 @@ def _sections() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {section: [] for section in _section_names(tree)}
     for name, kind, field in leaves(TrainConfig):
         section, _, key = name.rpartition(".")
-        text = " ".join(str(field.metadata["help"]).split())
-        choices = _choices(kind)
-        if choices:
-            text = f"{text} ({choices})"
-        found[section].append(f"| `{key}` | {_shown(tree, name)} | {text.replace('|', chr(92) + '|')} |")
+        text = " ".join(declaration(field).help.split()).replace("|", "\\|")
+        values = _values(kind, declaration(field))
+        found[section].append(f"| `{key}` | {_shown(tree, name)} | {values} | {text} |")
     return {section: rows for section, rows in found.items() if rows}
 
 
@@ -50,9 +50,15 @@ def _section_names(tree: dict[str, Any], prefix: str = "") -> Iterator[str]:
             yield from _section_names(inner, f"{prefix}{name}.")
 
 
-def _choices(kind: Any) -> str:
-    options = get_args(kind) if get_origin(kind) is Literal else ()
-    return ", ".join(f"`{option}`" for option in options) if len(options) > 1 else ""
+def _values(kind: Any, declared: Declaration) -> str:
+    """What a setting may be, beyond its type."""
+    kinds = (kind, *get_args(kind))
+    options = [option for inner in kinds if get_origin(inner) is Literal for option in get_args(inner)]
+    if declared.table is not None:
+        options = [*declared.table.names(), "path/to/file.py:function"]
+    if options:
+        return ", ".join(f"`{option}`" for option in options)
+    return str(declared.range) if declared.range != Range() else ""
 
 
 def _shown(tree: dict[str, Any], name: str) -> str:

@@ -1,25 +1,27 @@
-"""The whole configuration of a training run and the rules that span sections."""
+"""The whole configuration of a training run: the sections that the rooms declare, put together."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from archer.config.algorithm import AlgorithmConfig
-from archer.config.data import DataConfig
-from archer.config.knob import section
-from archer.config.model import ActorRolloutRefConfig
-from archer.config.reward import RewardSection
+from archer.algorithms.config import AlgorithmConfig
+from archer.config.actor import ActorRolloutRefConfig
+from archer.config.parse import flat
 from archer.config.trainer import EngineConfig, TrainerConfig
+from archer.data.config import DataConfig
+from archer.plugins import extended
+from archer.rewards.config import RewardConfig
+from archer.settings import Section, section
 
 
 @dataclass(frozen=True)
-class TrainConfig:
+class TrainConfig(Section):
     """A training run."""
 
     engine: EngineConfig = section(EngineConfig)
     data: DataConfig = section(DataConfig)
     actor_rollout_ref: ActorRolloutRefConfig = section(ActorRolloutRefConfig)
-    algorithm: AlgorithmConfig = section(AlgorithmConfig)
-    reward: RewardSection = section(RewardSection)
+    algorithm: AlgorithmConfig = section(lambda: extended(AlgorithmConfig)())
+    reward: RewardConfig = section(RewardConfig)
     trainer: TrainerConfig = section(TrainerConfig)
 
     @property
@@ -28,6 +30,13 @@ class TrainConfig:
         if self.trainer.default_local_dir is not None:
             return Path(self.trainer.default_local_dir)
         return Path("output") / self.trainer.project_name / self.trainer.experiment_name
+
+    @property
+    def sequence_parallel_size(self) -> int:
+        """Devices of engine=verl that share the tokens of a sequence (Ulysses)."""
+        own, actor = flat(self.engine.verl), "actor_rollout_ref.actor"
+        sections = (actor, f"{actor}.fsdp_config")
+        return max(own.get(f"{section}.ulysses_sequence_parallel_size") or 1 for section in sections)
 
     @property
     def needs_reference(self) -> bool:

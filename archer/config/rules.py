@@ -1,132 +1,63 @@
-"""Checks of values and of the relations between them, before anything is loaded."""
+"""Relations between settings, checked before anything is loaded; each range is declared with its setting."""
 
-import math
 from collections.abc import Iterator
 
-from archer.config.loss_rules import loss_rules
-from archer.config.parse import leaves
+from archer.algorithms.advantages.base import ADVANTAGES
+from archer.algorithms.kl import KL_ESTIMATORS
+from archer.algorithms.rollout_correction import Threshold
+from archer.config.notes import idle_refusals
+from archer.config.parse import configuration_error
 from archer.config.root import TrainConfig
 from archer.errors import ArcherError
+from archer.plugins import is_reference
 
-POSITIVE = (
-    "data.max_prompt_length",
-    "data.max_response_length",
-    "data.train_batch_size",
-    "actor_rollout_ref.actor.ppo_mini_batch_size",
-    "actor_rollout_ref.actor.ppo_epochs",
-    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
-    "actor_rollout_ref.actor.grad_clip",
-    "actor_rollout_ref.rollout.n",
-    "actor_rollout_ref.rollout.temperature",
-    "actor_rollout_ref.rollout.max_num_seqs",
-    "actor_rollout_ref.rollout.val_kwargs.n",
-    "actor_rollout_ref.rollout.val_kwargs.temperature",
-    "reward.num_workers",
-    "reward.timeout_s",
-    "reward.code.test_timeout_s",
-    "reward.code.total_timeout_s",
-    "trainer.total_epochs",
-    "trainer.nnodes",
-    "trainer.n_gpus_per_node",
-    "algorithm.filter_groups.max_num_gen_batches",
-)
-OPTIONAL_POSITIVE = (
-    "reward.code.max_tests",
-    "data.gen_batch_size",
-    "data.val_batch_size",
-    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
-    "actor_rollout_ref.actor.loss_scale_factor",
-    "actor_rollout_ref.actor.clip_ratio_low",
-    "actor_rollout_ref.actor.clip_ratio_high",
-    "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu",
-)
-NOT_NEGATIVE = (
-    "actor_rollout_ref.actor.optim.lr",
-    "actor_rollout_ref.actor.optim.weight_decay",
-    "actor_rollout_ref.actor.clip_ratio",
-    "actor_rollout_ref.actor.low_entropy_clip_ratio_low",
-    "actor_rollout_ref.actor.low_entropy_clip_ratio_high",
-    "actor_rollout_ref.actor.high_entropy_clip_ratio_low",
-    "actor_rollout_ref.actor.high_entropy_clip_ratio_high",
-    "actor_rollout_ref.actor.kl_loss_coef",
-    "actor_rollout_ref.actor.high_entropy_kl_loss_scale_coef",
-    "algorithm.kl_ctrl.kl_coef",
-    "reward.reward_kwargs.overlong_buffer_cfg.len",
-    "reward.reward_kwargs.overlong_buffer_cfg.penalty_factor",
-    "engine.threads",
-)
-AT_LEAST_ONE = ("trainer.entropy_trace.write_every",)
-COMPARES_A_GROUP = ("grpo", "dr_grpo", "rloo", "reinforce_plus_plus_baseline")
+ACTOR = "actor_rollout_ref.actor"
 LOGGERS = ("console", "tensorboard", "wandb", "trackio")
 
 
 def check(config: TrainConfig) -> None:
     """Raise one ArcherError that lists everything wrong with `config`; return quietly otherwise."""
-    rules = (_ranges, _sampling, _optimisation, loss_rules, _batches, _ranks, _run)
+    rules = (_update, _advantages, _kl_in_reward, idle_refusals, _batches, _ranks, _run, _traces)
     problems = [problem for rule in rules for problem in rule(config)]
     if problems:
-        raise ArcherError("The configuration has a problem:\n" + "\n".join(f"  {p}" for p in problems))
+        raise configuration_error(problems)
 
 
-def value_of(config: TrainConfig, key: str) -> object:
-    """Return the value of a full key name."""
-    node: object = config
-    for name in key.split("."):
-        node = getattr(node, name)
-    return node
+def _update(config: TrainConfig) -> Iterator[str]:
+    betas = config.actor_rollout_ref.actor.optim.betas
+    if len(betas) != 2:
+        yield f"{ACTOR}.optim.betas={list(betas)}: expected two numbers in [0, 1)"
+    try:
+        Threshold.parse(config.algorithm.rollout_correction.rollout_is_threshold)
+    except ArcherError as error:
+        yield str(error)
 
 
-def _ranges(config: TrainConfig) -> Iterator[str]:
-    for key, _, _ in leaves(TrainConfig):
-        value = value_of(config, key)
-        if key in OPTIONAL_POSITIVE and value is not None and not value > 0:  # type: ignore[operator]
-            yield f"{key}={value}: must be greater than 0, or left out"
-        if key in POSITIVE and not value > 0:  # type: ignore[operator]
-            yield f"{key}={value}: must be greater than 0"
-        if key in AT_LEAST_ONE and not value >= 1:  # type: ignore[operator]
-            yield f"{key}={value}: must be at least 1"
-        if key in NOT_NEGATIVE and not value >= 0:  # type: ignore[operator]
-            yield f"{key}={value}: must not be negative"
-
-
-def _sampling(config: TrainConfig) -> Iterator[str]:
-    rollout = config.actor_rollout_ref.rollout
-    for prefix, top_p, top_k in (
-        ("actor_rollout_ref.rollout", rollout.top_p, rollout.top_k),
-        ("actor_rollout_ref.rollout.val_kwargs", rollout.val_kwargs.top_p, rollout.val_kwargs.top_k),
-    ):
-        if not 0 < top_p <= 1:
-            yield f"{prefix}.top_p={top_p}: must be in (0, 1]"
-        if top_k != -1 and top_k < 1:
-            yield f"{prefix}.top_k={top_k}: must be -1 (all tokens) or at least 1"
-
-
-def _optimisation(config: TrainConfig) -> Iterator[str]:
-    actor, optim = config.actor_rollout_ref.actor, config.actor_rollout_ref.actor.optim
-    prefix = "actor_rollout_ref.actor.optim"
-    if not math.isfinite(optim.lr):
-        yield f"{prefix}.lr={optim.lr}: must be a finite number"
-    if len(optim.betas) != 2 or not all(0 <= beta < 1 for beta in optim.betas):
-        yield f"{prefix}.betas={list(optim.betas)}: expected two numbers in [0, 1)"
-    if not 0 <= optim.lr_warmup_steps_ratio <= 1:
-        yield f"{prefix}.lr_warmup_steps_ratio={optim.lr_warmup_steps_ratio}: must be in [0, 1]"
-    if actor.clip_ratio_c <= 1:
-        yield f"actor_rollout_ref.actor.clip_ratio_c={actor.clip_ratio_c}: must be greater than 1"
-    if not 0 <= config.algorithm.gamma <= 1:
-        yield f"algorithm.gamma={config.algorithm.gamma}: must be in [0, 1]"
-    if config.algorithm.adv_estimator == "gae" and config.engine.name == "local":
+def _advantages(config: TrainConfig) -> Iterator[str]:
+    name = config.algorithm.adv_estimator
+    facts = ADVANTAGES.find(name).facts
+    if facts.get("needs_critic") and config.engine.name == "local":
         yield (
-            "algorithm.adv_estimator=gae needs a critic, which only engine=verl trains; choose grpo, "
+            f"algorithm.adv_estimator={name} needs a critic, which only engine=verl trains; choose grpo, "
             "dr_grpo, rloo or reinforce_plus_plus"
         )
     alone = config.actor_rollout_ref.rollout.n == 1 and not config.trainer.val_only
-    estimator = config.algorithm.adv_estimator
-    if alone and estimator in COMPARES_A_GROUP:
+    if alone and facts.get("compares_group"):
         yield (
-            f"actor_rollout_ref.rollout.n=1: algorithm.adv_estimator={estimator} compares "
+            f"actor_rollout_ref.rollout.n=1: algorithm.adv_estimator={name} compares "
             "the responses to a prompt with each other, so all advantages would be 0: set "
             "actor_rollout_ref.rollout.n=2 or more, or algorithm.adv_estimator=reinforce_plus_plus (or gae, "
             "with engine=verl)"
+        )
+
+
+def _kl_in_reward(config: TrainConfig) -> Iterator[str]:
+    algorithm = config.algorithm
+    if config.engine.name == "verl" and algorithm.use_kl_in_reward and is_reference(algorithm.kl_penalty):
+        yield (
+            f"algorithm.kl_penalty={algorithm.kl_penalty}: the KL in the reward is verl's with engine=verl; "
+            f"choose one of {', '.join(KL_ESTIMATORS.names())}, or put your own in the loss: "
+            f"{ACTOR}.use_kl_loss=True {ACTOR}.kl_loss_type={algorithm.kl_penalty}"
         )
 
 
@@ -140,9 +71,6 @@ def _batches(config: TrainConfig) -> Iterator[str]:
         )
     if not actor.use_dynamic_bsz and not actor.ppo_micro_batch_size_per_gpu:
         yield "actor_rollout_ref.actor.use_dynamic_bsz=False needs ppo_micro_batch_size_per_gpu"
-    for key, count in (("train", data.train_max_samples), ("val", data.val_max_samples)):
-        if count != -1 and count < 1:
-            yield f"data.{key}_max_samples={count}: must be -1 (all) or at least 1"
     overlong = config.reward.reward_kwargs.overlong_buffer_cfg
     if overlong.enable and overlong.len > data.max_response_length:
         yield (
@@ -154,9 +82,9 @@ def _batches(config: TrainConfig) -> Iterator[str]:
 
 
 def _ranks(config: TrainConfig) -> Iterator[str]:
-    ranks = config.trainer.nnodes * config.trainer.n_gpus_per_node
+    ranks = config.trainer.nnodes * config.trainer.n_gpus_per_node // config.sequence_parallel_size
     prompts, n = config.actor_rollout_ref.actor.ppo_mini_batch_size, config.actor_rollout_ref.rollout.n
-    if config.engine.name == "verl" and prompts * n % ranks:
+    if config.engine.name == "verl" and ranks and prompts * n % ranks:
         yield (
             f"actor_rollout_ref.actor.ppo_mini_batch_size={prompts} times rollout.n={n} are {prompts * n} "
             f"responses, which {ranks} devices cannot share equally"
@@ -181,13 +109,17 @@ def _run(config: TrainConfig) -> Iterator[str]:
             f"trainer.nnodes={trainer.nnodes} and trainer.n_gpus_per_node={trainer.n_gpus_per_node}: "
             "engine=local is one process on one device; engine=verl uses many"
         )
-    if trainer.total_training_steps is not None and trainer.total_training_steps < 1:
-        yield f"trainer.total_training_steps={trainer.total_training_steps}: must be greater than 0"
-    if trainer.max_actor_ckpt_to_keep is not None and trainer.max_actor_ckpt_to_keep < 1:
-        yield f"trainer.max_actor_ckpt_to_keep={trainer.max_actor_ckpt_to_keep}: must be at least 1"
     if (trainer.resume_mode == "resume_path") != (trainer.resume_from_path is not None):
         yield "trainer.resume_mode=resume_path and trainer.resume_from_path=FOLDER go together"
-    traced = trainer.influence_trace
+    if not trainer.experiment_name.strip():
+        yield "trainer.experiment_name is empty: it names the run's folder; give it a name, or leave it out"
+    for name in trainer.logger:
+        if name not in LOGGERS:
+            yield f"trainer.logger={name!r}: choose from {', '.join(LOGGERS)}"
+
+
+def _traces(config: TrainConfig) -> Iterator[str]:
+    traced = config.trainer.influence_trace
     if (
         traced.enable
         and traced.accepted_rejected_scope == "all_selected"
@@ -198,8 +130,3 @@ def _run(config: TrainConfig) -> Iterator[str]:
             "but ppo_mini_batch_size < train_batch_size moves the weights between them: make the two equal, "
             "or use per_prompt"
         )
-    if not trainer.experiment_name.strip():
-        yield "trainer.experiment_name is empty: it names the run's folder; give it a name, or leave it out"
-    for name in trainer.logger:
-        if name not in LOGGERS:
-            yield f"trainer.logger={name!r}: choose from {', '.join(LOGGERS)}"

@@ -20,7 +20,7 @@ from typing import Literal
 MAX_WRITTEN_SUM = 19  # a column holds at most 9+9+1
 
 _BOX = r"\boxed{"
-_DIGITS = re.compile("[0-9]*")
+_DIGITS = re.compile("[0-9]+")
 
 MistakeKind = Literal["operand", "carry", "sum", "answer", "missing", "malformed"]
 
@@ -40,11 +40,8 @@ class Mistake:
 
     kind: MistakeKind
     line: int  # of the response, counted from 0; also the column of the sum, counted from the units
-    line_start: int  # the line is response[line_start:line_end], without its newline
-    line_end: int
     start: int
     end: int
-    expected: str  # what should have been written: the whole number or sign, not only its wrong part
 
 
 def prompt_messages(a: int, b: int) -> list[dict[str, str]]:
@@ -79,77 +76,41 @@ def write_steps(a: int, b: int, rng: random.Random | None = None, mistake_rate: 
     return "\n".join([*lines, f"{_BOX}{answer}}}"])
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """A number (which has a kind) or a sign (which has none) of the right response."""
-
-    text: str
-    line: int
-    kind: MistakeKind | None = None
-
-
-def _right_pieces(a: int, b: int) -> Iterator[_Piece]:
-    """The right response in pieces; joined they are `write_steps(a, b)`."""
-    carry = 0
-    pairs = columns(a, b)
+def _right_pieces(a: int, b: int) -> Iterator[tuple[str, int, MistakeKind | None]]:
+    """The right response in pieces, each with its line: numbers, which have a kind, and signs."""
+    pairs, carry = columns(a, b), 0
     for line, (x, y) in enumerate(pairs):
         total = x + y + carry
-        yield _Piece(str(x), line, "operand")
-        yield _Piece("+", line)
-        yield _Piece(str(y), line, "operand")
-        yield _Piece("+", line)
-        yield _Piece(str(carry), line, "carry")
-        yield _Piece("=", line)
-        yield _Piece(str(total), line, "sum")
-        yield _Piece("\n", line)
+        numbers: tuple[tuple[int, MistakeKind, str], ...] = (
+            (x, "operand", "+"),
+            (y, "operand", "+"),
+            (carry, "carry", "="),
+            (total, "sum", "\n"),
+        )
+        for number, kind, sign in numbers:
+            yield str(number), line, kind
+            yield sign, line, None
         carry = total // 10
-    yield _Piece(_BOX, len(pairs))
-    yield _Piece(str(a + b), len(pairs), "answer")
-    yield _Piece("}", len(pairs))
+    yield _BOX, len(pairs), None
+    yield str(a + b), len(pairs), "answer"
+    yield "}", len(pairs), None
 
 
 def first_mistake(a: int, b: int, response: str) -> Mistake | None:
     """The first thing that is wrong in a response to `a + b`; None for the right response."""
     position, line = 0, 0
-    for piece in _right_pieces(a, b):
-        line = piece.line
-        wrong = _compare(piece, response, position)
-        if wrong is not None:
-            kind, start, end = wrong
-            return _mistake(kind, line, start, end, piece.text, response)
-        position += len(piece.text)
-    if position < len(response):
-        return _mistake("malformed", line, position, position + 1, "", response)
-    return None
-
-
-def _compare(piece: _Piece, response: str, position: int) -> tuple[MistakeKind, int, int] | None:
-    """None if `response` has `piece` at `position`, else the kind and the span of the mistake."""
-    if piece.kind is None:
-        found = response[position : position + len(piece.text)]
-    else:
-        match = _DIGITS.match(response, position)
-        assert match is not None  # the pattern matches the empty string
-        found = match.group()
-    if found == piece.text:
-        return None
-    start = position + _common_prefix_length(found, piece.text)
-    end = position + len(found)
-    if start == len(response):
-        return "missing", start, start
-    if piece.kind is None:
-        return "malformed", start, start + 1
-    if found == "":
-        return "missing" if response.startswith(_BOX, start) else "malformed", start, start + 1
-    return piece.kind, start, max(end, start + 1)
-
-
-def _common_prefix_length(s: str, t: str) -> int:
-    return next((i for i, (x, y) in enumerate(zip(s, t, strict=False)) if x != y), min(len(s), len(t)))
-
-
-def _mistake(kind: MistakeKind, line: int, start: int, end: int, expected: str, response: str) -> Mistake:
-    line_start = response.rfind("\n", 0, start) + 1
-    newline = response.find("\n", line_start)
-    line_end = len(response) if newline < 0 else newline
-    return Mistake(kind, line, line_start, line_end, start, end, expected)
+    for text, line, kind in _right_pieces(a, b):
+        digits = _DIGITS.match(response, position)
+        number = digits.group() if digits else ""
+        found = response[position : position + len(text)] if kind is None else number
+        if found != text:
+            shorter = min(len(found), len(text))
+            start = position + next((i for i in range(shorter) if found[i] != text[i]), shorter)
+            if start == len(response):
+                return Mistake("missing", line, start, start)
+            if kind is not None and found:
+                return Mistake(kind, line, start, max(position + len(found), start + 1))
+            jumped = kind is not None and response.startswith(_BOX, start)
+            return Mistake("missing" if jumped else "malformed", line, start, start + 1)
+        position += len(text)
+    return Mistake("malformed", line, position, position + 1) if position < len(response) else None

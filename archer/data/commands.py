@@ -1,48 +1,173 @@
-"""`archer data`: prepare and show."""
+"""`archer data`: prepare and show. Heavy imports wait until a command runs."""
 
-from typing import Annotated
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.table import Table
 
-from archer.data.prepare.command import prepare_command
+from archer.errors import ArcherError
 
-app = typer.Typer(help="Prepare prompt files and look into them.", no_args_is_help=True)
-app.command("prepare")(prepare_command)
+if TYPE_CHECKING:
+    from archer.data.prepare.pipeline import Counts, Prepared
 
 
-@app.command()
-def show(
-    file: Annotated[str, typer.Argument(help="A file in verl's schema, or builtin:arithmetic/train.")],
-    n: Annotated[int, typer.Option("--n", min=0, help="How many samples to print.")] = 3,
-    index: Annotated[int | None, typer.Option(help="Print this row, counted from 0.")] = None,
-    source: Annotated[str | None, typer.Option(help="Only rows of this data_source.")] = None,
-    model_path: Annotated[
+def data_app(load_tokenizer: Callable[[str], Any]) -> typer.Typer:
+    """Return the commands; `load_tokenizer` gives a chat tokenizer by the path of its model."""
+    app = typer.Typer(help="Prepare prompt files and look into them.", no_args_is_help=True)
+    app.command("prepare")(prepare_command)
+
+    @app.command()
+    def show(
+        file: Annotated[str, typer.Argument(help="A file in verl's schema, or builtin:arithmetic/train.")],
+        n: Annotated[int, typer.Option("--n", min=0, help="How many samples to print.")] = 3,
+        index: Annotated[int | None, typer.Option(help="Print this row, counted from 0.")] = None,
+        source: Annotated[str | None, typer.Option(help="Only rows of this data_source.")] = None,
+        model_path: Annotated[
+            str | None,
+            typer.Option(help="Count prompts in tokens of this model's tokenizer; otherwise in characters."),
+        ] = None,
+    ) -> None:
+        """Print samples of a prompt file and its statistics: sources, prompt lengths, kinds of answers."""
+        from archer.data.show import show as print_samples
+
+        tokenizer = None if model_path is None else load_tokenizer(model_path)
+        print_samples(Console(), file, n, index, source, tokenizer)
+
+    return app
+
+
+def prepare_command(
+    name: Annotated[str, typer.Argument(help="The data set, e.g. gsm8k; `list` shows all of them.")],
+    source: Annotated[
         str | None,
-        typer.Option(help="Count prompts in tokens of this model's tokenizer; otherwise in characters."),
-    ] = None,
-) -> None:
-    """Print samples of a prompt file and its statistics: rows, sources, prompt lengths, kinds of answers."""
-    from archer.data.show import ShowRequest
-    from archer.data.show import show as print_samples
-
-    request = ShowRequest(file, n, index, source)
-    if model_path is None:
-        print_samples(
-            Console(), request, lambda messages: sum(len(m["content"]) for m in messages), "characters"
-        )
-        return
-    from archer.config.model import ModelConfig
-    from archer.engines.local.model import load_tokenizer
-
-    tokenizer = load_tokenizer(ModelConfig(path=model_path))
-    print_samples(
-        Console(),
-        request,
-        lambda messages: len(
-            tokenizer.apply_chat_template(
-                messages, add_generation_prompt=True, tokenize=True, return_dict=False
-            )
+        typer.Argument(
+            help="A local file (.parquet, .jsonl, .json, the last two also .gz) or a hub id. Default: the "
+            "data set's own place on the hub.",
+            show_default=False,
         ),
-        "tokens",
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The file to write, .parquet or .jsonl. Default: data/NAME-SPLIT.parquet."),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="The split: which part of a hub data set, and extra_info.split.")
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option(help="The configuration of a hub data set, e.g. all, en, cn.")
+    ] = None,
+    revision: Annotated[str, typer.Option(help="Branch, tag or commit of a hub data set.")] = "main",
+    instruction: Annotated[
+        str | None,
+        typer.Option(
+            help="What follows the question: boxed, code-stdin, code-function, none, your own text, or "
+            "a template with {question}. Default: what suits the data set.",
+            show_default=False,
+        ),
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="A system message before the question.")] = None,
+    data_source: Annotated[
+        str | None, typer.Option(help="The data_source column, which chooses the reward.")
+    ] = None,
+    question_field: Annotated[str | None, typer.Option(help="The field that holds the question.")] = None,
+    answer_field: Annotated[str | None, typer.Option(help="The field that holds the answer.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N records.")] = None,
+    digits: Annotated[int, typer.Option(help="arithmetic: digits of the operands.")] = 3,
+    size: Annotated[int | None, typer.Option(help="arithmetic: how many problems.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+) -> None:
+    """Turn a data set into prompts in verl's schema, checked, without duplicates, with a manifest.
+
+    Reads a local file or the hub. The output appears whole or not at all.
+    """
+    console = Console()
+    if name == "list":
+        _list(console)
+        return
+    from archer.data.prepare.catalogue import ARITHMETIC, find_set
+    from archer.data.prepare.pipeline import Request, prepare
+    from archer.data.prepare.sources import resolve
+
+    data_set = find_set(name)
+    if data_set.name != ARITHMETIC and size is not None:
+        raise ArcherError("--size is for arithmetic, which makes its problems; use --limit for a file.")
+    label = split or data_set.split
+    found = resolve(data_set, source, split, config, revision, digits, size)
+    request = Request(
+        data_set,
+        found,
+        (out or Path("data") / f"{data_set.name}-{label}.parquet").expanduser(),
+        label,
+        instruction,
+        system,
+        data_source,
+        question_field,
+        answer_field,
+        limit,
+        overwrite,
     )
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[rows]}"),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(escape(str(found)), total=1.0, rows="")
+
+        def show_progress(share: float, counts: "Counts") -> None:
+            bar.update(task, completed=share, rows=f"{counts.read:,} rows, {counts.kept:,} kept")
+
+        done = prepare(request, show_progress)
+    _print_report(console, data_set.title, label, done)
+
+
+def _list(console: Console) -> None:
+    from archer.data.prepare.catalogue import DATA_SETS
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("name", "on the hub", "what"):
+        table.add_column(heading, no_wrap=heading != "what")  # names are to be copied
+    for one in DATA_SETS.values():
+        hub = "" if one.hub is None else one.hub.repo + (f"\n({one.hub.config})" if one.hub.config else "")
+        table.add_row(one.name, hub, escape(one.title))
+    console.print(table)
+
+
+def _print_report(console: Console, title: str, split: str, done: "Prepared") -> None:
+    """Print what went in, what came out, and what was left out and why, and how to use it."""
+    from archer.data.show import figure_table
+
+    if done.unchanged:
+        console.out("already there, made from the same source with the same options: nothing was done")
+    console.out(title, style="bold", highlight=False)
+    console.print(figure_table(_figures(done.counts)))
+    if done.counts.first_invalid:
+        console.out("first invalid rows:", *done.counts.first_invalid, sep="\n  ", highlight=False)
+    key = "data.train_files" if split == "train" else "data.val_files"
+    for line in (
+        f"written   {done.output}  sha256 {done.sha256[:16]}…",
+        f"manifest  {done.manifest}",
+        f"use it    {key}={done.output}",
+        f"look at   archer data show {done.output}",
+    ):
+        console.out(line, highlight=False)
+
+
+def _figures(counts: "Counts") -> Iterator[tuple[str, str, str]]:
+    from archer.data.show import counted
+
+    yield "rows in", f"{counts.read:,}", ""
+    yield "kept", f"[bold green]{counts.kept:,}[/bold green]", ""
+    differing = f"{counts.conflicts:,} with another answer than the one kept" if counts.conflicts else ""
+    yield "duplicates", f"{counts.duplicates:,}", differing
+    yield "invalid", f"{sum(counts.invalid.values()):,}", ""
+    yield from counted("", counts.invalid)
+    mean = counts.prompt_chars / counts.kept
+    yield "prompt characters", f"{mean:,.0f}", f"mean, {counts.shortest:,} to {counts.longest:,}"
+    yield from counted("answers", counts.kinds)

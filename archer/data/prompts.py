@@ -9,25 +9,16 @@ A row looks like this; `prompt` may also be a plain string, which stands for one
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, overload
+from typing import Any
 
 from jinja2 import TemplateError
 
 from archer.data.files import Row, read_rows
 from archer.errors import ArcherError
 
-_RESERVED = ("add_generation_prompt", "return_dict", "tokenize")
-
-
-class ChatTokenizer(Protocol):
-    """The part of a Hugging Face tokenizer that prompts need."""
-
-    chat_template: Any
-
-    def apply_chat_template(self, conversation: list[dict[str, str]], **kwargs: Any) -> Any:
-        """Render chat messages as text or token ids."""
+_RESERVED = {"add_generation_prompt", "return_dict", "tokenize"}
 
 
 @dataclass(frozen=True)
@@ -42,29 +33,17 @@ class Prompt:
     extra_info: dict[str, Any]
 
 
-class PromptDataset(Sequence[Prompt]):
+class PromptDataset(list[Prompt]):
     """The prompts of a run in the order of their files, and how many were left out as too long."""
 
-    def __init__(self, prompts: Sequence[Prompt], overlong: int) -> None:
-        self._prompts = tuple(prompts)
+    def __init__(self, prompts: Iterable[Prompt], overlong: int) -> None:
+        super().__init__(prompts)
         self.overlong = overlong
-
-    def __len__(self) -> int:
-        return len(self._prompts)
-
-    @overload
-    def __getitem__(self, index: int) -> Prompt: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Prompt, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> Prompt | tuple[Prompt, ...]:
-        return self._prompts[index]
 
 
 def load_prompts(
     files: str | Sequence[str],
-    tokenizer: ChatTokenizer,
+    tokenizer: Any,
     *,
     max_prompt_length: int,
     filter_overlong_prompts: bool,
@@ -75,7 +54,7 @@ def load_prompts(
     seed: int = 0,
     apply_chat_template_kwargs: Mapping[str, Any] | None = None,
 ) -> PromptDataset:
-    """Read, check and tokenise the prompts of `files`.
+    """Read, check and tokenise the prompts of `files` with a Hugging Face tokenizer.
 
     `max_samples` > 0 keeps that many rows: the first ones, or with `shuffle` a random choice fixed by `seed`.
     It counts before over-long prompts are left out, as in verl. A prompt of more than `max_prompt_length`
@@ -97,10 +76,9 @@ def load_prompts(
         messages = messages_of(row, prompt_key)
         data_source = _field(row, reward_fn_key, str, "a string that names the reward, such as 'math'")
         ground_truth = truth_of(row)
-        extra_info = (
-            {} if row.values.get("extra_info") is None else _field(row, "extra_info", dict, "an object")
-        )
-        token_ids = _tokenize(row, tokenizer, messages, prompt_key, template_kwargs)
+        has_extra = row.values.get("extra_info") is not None
+        extra_info = _field(row, "extra_info", dict, "an object") if has_extra else {}
+        token_ids = tokenize(row, messages, tokenizer, prompt_key, template_kwargs)
         lengths.append(len(token_ids))
         if len(token_ids) <= max_prompt_length:
             prompts.append(
@@ -120,17 +98,14 @@ def load_prompts(
     return PromptDataset(prompts, overlong=len(rows) - len(prompts))
 
 
-def _check_template(tokenizer: ChatTokenizer, template_kwargs: dict[str, Any]) -> None:
+def _check_template(tokenizer: Any, template_kwargs: dict[str, Any]) -> None:
     if not tokenizer.chat_template:
         raise ArcherError(
             "The model's tokenizer has no chat template, so prompts cannot be rendered. Use a model tuned "
             "for chat, or give a Jinja template in actor_rollout_ref.model.custom_chat_template."
         )
-    for key in _RESERVED:
-        if key in template_kwargs:
-            raise ArcherError(
-                f"data.apply_chat_template_kwargs.{key} cannot be set: Archer sets it. Remove it."
-            )
+    for key in _RESERVED & template_kwargs.keys():
+        raise ArcherError(f"data.apply_chat_template_kwargs.{key} cannot be set: Archer sets it. Remove it.")
 
 
 def _bad(row: Row, field: str, found: object, expected: str) -> ArcherError:
@@ -140,27 +115,24 @@ def _bad(row: Row, field: str, found: object, expected: str) -> ArcherError:
 
 
 def _field(row: Row, field: str, kind: type, expected: str) -> Any:
-    """The value of a field that must be there, of type `kind` and not empty."""
+    """The value of a field that must be there, of type `kind`; text and lists must not be empty."""
     if field not in row.values:
         raise ArcherError(
             f"{row.where}: field {field} is missing, expected {expected}. "
             f"The row has: {', '.join(row.values)}."
         )
     value = row.values[field]
-    if not isinstance(value, kind) or (kind is str and not value):
+    if not isinstance(value, kind) or (kind is not dict and not value):
         raise _bad(row, field, value, expected)
     return value
 
 
 def messages_of(row: Row, prompt_key: str) -> list[dict[str, str]]:
     """The chat messages of a row, checked."""
-    expected = "a list of chat messages {role, content}, or a string"
     value = row.values.get(prompt_key)
     if isinstance(value, str) and value:
         return [{"role": "user", "content": value}]
-    messages = _field(row, prompt_key, list, expected)
-    if not messages:
-        raise _bad(row, prompt_key, messages, expected)
+    messages = _field(row, prompt_key, list, "a list of chat messages {role, content}, or a string")
     return [_message(row, f"{prompt_key}[{i}]", message) for i, message in enumerate(messages)]
 
 
@@ -169,12 +141,9 @@ def _message(row: Row, field: str, message: object) -> dict[str, str]:
         raise _bad(row, field, message, "an object {role, content}")
     # Parquet fills up the keys that other rows have with nulls.
     present = {key: value for key, value in message.items() if value is not None}
-    for key in ("role", "content"):
-        if key not in present:
-            raise _bad(row, f"{field}.{key}", None, "text")
-    for key, value in present.items():
-        if not isinstance(value, str):
-            raise _bad(row, f"{field}.{key}", value, "text")
+    for key in ("role", "content", *present):
+        if not isinstance(present.get(key), str):
+            raise _bad(row, f"{field}.{key}", present.get(key), "text")
     return present
 
 
@@ -186,19 +155,18 @@ def truth_of(row: Row) -> Any:
     return reward_model["ground_truth"]
 
 
-def _tokenize(
+def tokenize(
     row: Row,
-    tokenizer: ChatTokenizer,
     messages: list[dict[str, str]],
-    prompt_key: str,
-    template_kwargs: dict[str, Any],
+    tokenizer: Any,
+    prompt_key: str = "prompt",
+    template_kwargs: Mapping[str, Any] | None = None,
 ) -> tuple[int, ...]:
+    """The tokens of a row's messages, ready for a response to follow."""
+    options = {"add_generation_prompt": True, "tokenize": True, "return_dict": False}
     try:
-        token_ids = tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=True, return_dict=False, **template_kwargs
-        )
+        return tuple(tokenizer.apply_chat_template(messages, **options, **(template_kwargs or {})))
     except TemplateError as error:
         raise ArcherError(
             f"{row.where}, field {prompt_key}: the chat template does not take these messages ({error})."
         ) from error
-    return tuple(token_ids)

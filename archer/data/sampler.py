@@ -8,7 +8,7 @@ from archer.errors import ArcherError
 class PromptSampler:
     """Indices of prompts, epoch after epoch.
 
-    The order within an epoch depends on `(seed, epoch)` alone, so a resumed run goes on with exactly the
+    The order within an epoch depends on `(seed, epoch)` alone, so a resumed run meets exactly the
     prompts an uninterrupted one would have met. Batches run across the end of an epoch: no prompt is ever
     dropped. A batch at that seam may hold a prompt twice, once from each epoch.
     """
@@ -19,18 +19,8 @@ class PromptSampler:
                 f"A batch of {batch_size} prompts cannot be drawn from a dataset of {size}: "
                 f"set data.train_batch_size to 1 ... {size}, or give more prompts in data.train_files."
             )
-        self._size = size
-        self._batch_size = batch_size
-        self._shuffle = shuffle
-        self._seed = seed
-        self._epoch = 0
-        self._position = 0  # in the epoch's order; always less than the size
-        self._order = self._order_of(0)
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the next prompt, which is the number of epochs completed."""
-        return self._epoch
+        self._size, self._batch_size, self._shuffle, self._seed = size, batch_size, shuffle, seed
+        self._go_to(0, 0)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -50,7 +40,7 @@ class PromptSampler:
         return batch
 
     def state_dict(self) -> dict[str, int | bool]:
-        """Where the sampler stands, and what its order depends on."""
+        """Where the sampler stands (`epoch` counts the completed ones), and what its order depends on."""
         return {
             "epoch": self._epoch,
             "position": self._position,
@@ -62,24 +52,22 @@ class PromptSampler:
     def load_state_dict(self, state: dict[str, int | bool]) -> None:
         """Go to where another sampler stood; an error if that one had another order."""
         own = self.state_dict()
-        for key, meaning in (
-            ("size", "number of prompts (data.train_files)"),
-            ("shuffle", "data.shuffle"),
-            ("seed", "data.seed"),
-        ):
+        meaning = {
+            "size": "number of prompts (data.train_files)",
+            "shuffle": "data.shuffle",
+            "seed": "data.seed",
+        }
+        for key, name in meaning.items():
             if state[key] != own[key]:
                 raise ArcherError(
-                    f"The checkpoint's data position does not fit this run: {meaning} was {state[key]}, "
+                    f"The checkpoint's data position does not fit this run: {name} was {state[key]}, "
                     f"now it is {own[key]}. Restore the old value, or start a new run in another folder."
                 )
         self._go_to(int(state["epoch"]), int(state["position"]))
 
     def _go_to(self, epoch: int, position: int) -> None:
+        """Stand before `position`, always less than the size, in the order of `epoch`."""
         self._epoch, self._position = epoch, position
-        self._order = self._order_of(epoch)
-
-    def _order_of(self, epoch: int) -> list[int]:
-        order = list(range(self._size))
+        self._order = list(range(self._size))
         if self._shuffle:
-            random.Random(f"{self._seed}/{epoch}").shuffle(order)
-        return order
+            random.Random(f"{self._seed}/{epoch}").shuffle(self._order)

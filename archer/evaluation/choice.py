@@ -8,11 +8,10 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from archer.data.builtin import PREFIX
-from archer.engines.local.checkpoint import CheckpointFolder
 from archer.errors import ArcherError
+from archer.runs.checkpoint import CheckpointFolder
 
 CHECKPOINTS = "checkpoints"
-_STEP = re.compile(r"^global_step_(\d+)$")
 _VERL_MODEL = Path("actor") / "huggingface"  # where verl puts the Hugging Face part of a checkpoint
 
 
@@ -56,14 +55,12 @@ def checkpoint_choice(folder: Path) -> ModelChoice:
             f"--model {folder}: there is no config.json, so this is no model. Expected a folder written by "
             f"save_pretrained, e.g. an Archer checkpoint ({CHECKPOINTS}/global_step_N)."
         )
-    match = _STEP.match(folder.name)
+    match = re.match(r"^global_step_(\d+)$", folder.name)
+    if match is None:
+        return ModelChoice(str(inside), folder.name)
     run = folder.parent.parent
-    belongs = match is not None and (run / "config.yaml").is_file()
     return ModelChoice(
-        path=str(inside),
-        name=folder.name,
-        run=run if belongs else None,
-        step=int(match[1]) if match is not None else None,
+        str(inside), folder.name, run if (run / "config.yaml").is_file() else None, int(match[1])
     )
 
 
@@ -72,11 +69,11 @@ def is_complete(folder: Path) -> bool:
     inside = _model_inside(folder)
     if inside is None:
         return False
-    single, index = inside / "model.safetensors", inside / "model.safetensors.index.json"
+    index = inside / "model.safetensors.index.json"
     try:
-        names = (
-            set(json.loads(index.read_text())["weight_map"].values()) if index.is_file() else {single.name}
-        )
+        names = {"model.safetensors"}
+        if index.is_file():
+            names = set(json.loads(index.read_text())["weight_map"].values())
         for name in names:
             with safe_open(inside / name, framework="pt"):  # compares the header with the file's length
                 pass

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -13,24 +12,7 @@ from archer.errors import ArcherError
 
 if TYPE_CHECKING:
     from archer.evaluation.plan import EvalOptions
-
-STOPPED = 130
-
-
-class Device(Enum):
-    """Where the model runs."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
-
-
-class Dtype(Enum):
-    """The number format of the model's products."""
-
-    auto = "auto"
-    float32 = "float32"
-    bfloat16 = "bfloat16"
+    from archer.evaluation.watch import Watch
 
 
 def evaluate_command(
@@ -60,8 +42,10 @@ def evaluate_command(
     seed: Annotated[int | None, typer.Option(help="Seed of the sampling.")] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Responses decoded at a time.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N prompts.")] = None,
-    device: Annotated[Device | None, typer.Option(help="Where to compute.")] = None,
-    dtype: Annotated[Dtype | None, typer.Option(help="Number format of the products.")] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="Where to compute.")] = None,
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16"] | None, typer.Option(help="Number format of the products.")
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -86,14 +70,19 @@ def evaluate_command(
 
     A checkpoint of a run is evaluated as the run validates (prompts, lengths, sampling, seed) unless options
     say otherwise: without any, the result is the one that training logged. A model from elsewhere answers
-    once, greedily, or --n times at temperature 1. Ctrl-C stops; the same command goes on.
+    once, greedily, or --n times at temperature 1. Ctrl-C stops; the same command resumes.
     """
     if (model is None) == (watch is None):
         raise ArcherError("Give either --model (one evaluation) or --watch (each new checkpoint of a run).")
     if until_step is not None and watch is None:
         raise ArcherError("--until-step says when --watch ends; it means nothing with --model.")
-    from archer.evaluation.plan import EvalOptions  # torch takes seconds that --help should not
+    # Here, because torch takes seconds that --help should not.
+    from transformers.utils import logging as transformers_logging
 
+    from archer.evaluation.plan import EvalOptions
+    from archer.evaluation.watch import Watch, watched_folder
+
+    transformers_logging.disable_progress_bar()
     options = EvalOptions(
         data=tuple(data or ()),
         n=n,
@@ -104,31 +93,28 @@ def evaluate_command(
         seed=seed,
         batch=batch,
         limit=limit,
-        device=None if device is None else device.value,
-        dtype=None if dtype is None else dtype.value,
+        device=device,
+        dtype=dtype,
         overrides=tuple(overrides or ()),
     )
     console = Console()
     try:
         if watch is not None:
-            _watch(watch, options, until_step, out, overwrite, console)
+            _watch(Watch(watched_folder(watch), options, until_step, out, overwrite), console)
         else:
             assert model is not None
             _once(model, options, out, overwrite, console)
     except KeyboardInterrupt:
-        console.print("\nStopped. The same command goes on from here.")
-        raise typer.Exit(STOPPED) from None
+        console.print("\nStopped. The same command resumes from here.")
+        raise typer.Exit(130) from None
 
 
 def _once(model: str, options: EvalOptions, out: Path | None, overwrite: bool, console: Console) -> None:
-    from transformers.utils import logging as transformers_logging
-
     from archer.evaluation.choice import choose_model
     from archer.evaluation.plan import make_plan
     from archer.evaluation.report import summary_table
     from archer.evaluation.run import evaluate
 
-    transformers_logging.disable_progress_bar()
     done = evaluate(make_plan(choose_model(model), options), console, out, overwrite)
     console.print()
     console.print(summary_table(done.summary))
@@ -138,25 +124,14 @@ def _once(model: str, options: EvalOptions, out: Path | None, overwrite: bool, c
             "count as wrong; see `failure` in the samples[/yellow]",
             soft_wrap=True,
         )
-    console.print(f"samples   {done.folder / 'samples.jsonl'}", highlight=False, soft_wrap=True)
-    console.print(f"figures   {done.folder / 'summary.json'}", highlight=False, soft_wrap=True)
+    for what, file in (("samples", "samples.jsonl"), ("figures", "summary.json")):
+        console.print(f"{what}   {done.folder / file}", highlight=False, soft_wrap=True)
 
 
-def _watch(
-    folder: Path,
-    options: EvalOptions,
-    until_step: int | None,
-    out: Path | None,
-    overwrite: bool,
-    console: Console,
-) -> None:
-    from transformers.utils import logging as transformers_logging
-
+def _watch(plan: Watch, console: Console) -> None:
     from archer.evaluation.report import summary_table
-    from archer.evaluation.watch import HISTORY, Watch, watch, watched_folder
+    from archer.evaluation.watch import HISTORY, watch
 
-    transformers_logging.disable_progress_bar()
-    plan = Watch(watched_folder(folder), options, until_step, out, overwrite)
     console.print(f"watching {plan.checkpoints} (Ctrl-C ends)", highlight=False, soft_wrap=True)
     count, last = 0, None
     for step, done in watch(plan, console):

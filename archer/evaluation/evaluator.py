@@ -1,20 +1,20 @@
 """The one way in which accuracy is measured: in training (validation) and on saved models (`archer eval`).
 
 Prompts are taken in chunks, each with a random stream of its own that is named by the seed and the chunk's
-first prompt. An evaluation that was stopped therefore goes on with exactly the responses it would have drawn.
+first prompt. An evaluation that was stopped therefore resumes with exactly the responses it would have drawn.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from archer.config.root import TrainConfig
 from archer.data.prompts import Prompt, PromptDataset
-from archer.engines.local.judge import Judge
-from archer.engines.local.rollout import Rollout
-from archer.engines.local.sampling import SamplingParams
-from archer.engines.local.seeds import stream
 from archer.evaluation.majority import Ballot, majority
-from archer.evaluation.samples import Sample, shown_truth
+from archer.evaluation.summary import Sample, Summary, shown_truth, summarise
+from archer.generation.judge import Judge
+from archer.generation.rollout import Rollout
+from archer.generation.sampling import SamplingParams, stream
 
 
 @dataclass(frozen=True)
@@ -70,26 +70,16 @@ class Evaluator:
                 data_source=prompt.data_source,
                 prompt=prompt.messages[-1]["content"] if prompt.messages else "",
                 ground_truth=shown_truth(prompt.ground_truth),
-                response=text,
-                answer=answer,
-                correct=result.correct,
-                score=result.score,
-                tokens=tokens,
-                finished=finished,
-                failure=result.failure,
+                response=texts[row],
+                answer=answers[row],
+                correct=results[row].correct,
+                score=results[row].score,
+                tokens=int(responses.lengths[row]),
+                finished=bool(responses.finished[row]),
+                failure=results[row].failure,
                 majority=votes[row // sampling.n],
             )
-            for row, (prompt, text, answer, result, tokens, finished) in enumerate(
-                zip(
-                    responses.prompts,
-                    texts,
-                    answers,
-                    results,
-                    responses.lengths.tolist(),
-                    responses.finished.tolist(),
-                    strict=True,
-                )
-            )
+            for row, prompt in enumerate(responses.prompts)
         ]
 
     def _votes(
@@ -101,12 +91,34 @@ class Evaluator:
         for source in dict.fromkeys(prompt.data_source for prompt in prompts):
             if scorer.has_answers(source):
                 places = [i for i, prompt in enumerate(prompts) if prompt.data_source == source]
-                ballots = [
-                    Ballot(tuple(answers[i * n : (i + 1) * n]), tuple(correct[i * n : (i + 1) * n]))
-                    for i in places
-                ]
-                for i, value in zip(
-                    places, majority(ballots, partial(scorer.same_answers, source)), strict=True
-                ):
+                rows = [slice(i * n, (i + 1) * n) for i in places]
+                ballots = [Ballot(tuple(answers[those]), tuple(correct[those])) for those in rows]
+                found = majority(ballots, partial(scorer.same_answers, source))
+                for i, value in zip(places, found, strict=True):
                     values[i] = value
         return values
+
+
+def summary_of(evaluator: Evaluator, stop: Callable[[], bool] = lambda: False) -> Summary | None:
+    """Run a whole evaluation in memory; None when `stop()` turned true on the way."""
+    samples: list[Sample] = []
+    chunks = evaluator.chunks()
+    while not stop():
+        chunk = next(chunks, None)
+        if chunk is None:
+            return summarise(samples)
+        samples += chunk
+    return None
+
+
+def validation_sampling(config: TrainConfig) -> EvalSampling:
+    """How a run samples its validation; `archer eval` on its checkpoints does the same."""
+    rollout = config.actor_rollout_ref.rollout
+    options = rollout.val_kwargs
+    return EvalSampling(
+        n=options.n,
+        params=SamplingParams(options.temperature, options.top_p, options.top_k, options.do_sample),
+        seed=rollout.seed,
+        max_num_seqs=rollout.max_num_seqs,
+        batch_size=config.data.val_batch_size,
+    )

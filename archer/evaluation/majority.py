@@ -39,14 +39,10 @@ def majority(ballots: Sequence[Ballot], equal: Equal) -> list[float]:
     """
     open_ballots = {i: b for i, b in enumerate(ballots) if 0 < b.right <= len(b.wrong)}
     sizes = dict(zip(open_ballots, class_sizes([b.wrong for b in open_ballots.values()], equal), strict=True))
-    values = []
-    for index, ballot in enumerate(ballots):
-        if index in sizes:
-            largest = max(sizes[index])
-            tied = sizes[index].count(ballot.right)
-            values.append(0.0 if largest > ballot.right else 1.0 / (tied + 1))
-        else:
-            values.append(1.0 if ballot.right else 0.0)
+    values = [float(ballot.right > 0) for ballot in ballots]
+    for index, found in sizes.items():
+        right = ballots[index].right
+        values[index] = 0.0 if max(found) > right else 1.0 / (found.count(right) + 1)
     return values
 
 

@@ -4,7 +4,6 @@ A checkpoint of a run is evaluated as the run validates: same prompts, lengths, 
 `archer eval --model RUN/checkpoints/global_step_N` gives the number that training logged at that step.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,17 +15,15 @@ from omegaconf.errors import OmegaConfBaseException
 from archer.config.parse import defaults, parse
 from archer.config.root import TrainConfig
 from archer.config.rules import check
+from archer.data.builtin import PREFIX
 from archer.errors import ArcherError
 from archer.evaluation.choice import ModelChoice
 
-DEFAULT_MAX_TOKENS = 1024
 KEPT = ("data", "actor_rollout_ref.model", "actor_rollout_ref.rollout", "reward", "engine")
-DROPPED = (  # of those: what only training uses, whose rules need not hold here
-    "data.train_files",
-    "data.train_batch_size",
-    "data.gen_batch_size",
-    "reward.reward_kwargs",
-)
+DROPPED = {  # of those: what only training uses, whose rules need not hold here
+    "data": ("train_files", "train_batch_size", "gen_batch_size"),
+    "reward": ("reward_kwargs",),
+}
 _VAL = "actor_rollout_ref.rollout.val_kwargs"
 
 
@@ -60,9 +57,7 @@ class EvalPlan:
     @property
     def folder(self) -> Path:
         """Where the evaluation is written unless the user says otherwise."""
-        if self.model.run is not None:
-            return self.model.run / "evaluation" / self.label / self.model.name
-        return Path("output") / "evaluation" / self.label / self.model.name
+        return (self.model.run or Path("output")) / "evaluation" / self.label / self.model.name
 
 
 def make_plan(model: ModelChoice, options: EvalOptions) -> EvalPlan:
@@ -70,7 +65,7 @@ def make_plan(model: ModelChoice, options: EvalOptions) -> EvalPlan:
     tree = OmegaConf.create(defaults(TrainConfig)) if model.run is None else _run_tree(model.run)
     changes = {"actor_rollout_ref.model.path": model.path, "trainer.val_only": True, **_given(options)}
     if model.run is None:
-        changes.setdefault("data.max_response_length", DEFAULT_MAX_TOKENS)
+        changes.setdefault("data.max_response_length", 1024)
     else:
         changes["actor_rollout_ref.model.tokenizer_path"] = None  # a checkpoint has its own
     own = dict(_split(override) for override in options.overrides)
@@ -89,17 +84,16 @@ def make_plan(model: ModelChoice, options: EvalOptions) -> EvalPlan:
         )
     config = parse(TrainConfig, resolved)
     check(config)
-    n, sampled = config.actor_rollout_ref.rollout.val_kwargs.n, _sampled(config)
-    if n > 1 and not sampled:
+    sampling = config.actor_rollout_ref.rollout.val_kwargs
+    if sampling.n > 1 and not sampling.do_sample:
         raise ArcherError(
-            f"Greedy decoding gives the same response {n} times: use --n 1, or a --temperature above 0."
+            f"Greedy decoding gives the same response {sampling.n} times: use --n 1, or a --temperature "
+            "above 0."
         )
     fit = model.run is None and "data.max_prompt_length" not in own
-    return EvalPlan(model, config, fit, f"{_data_label(options.data)}@{n}")
-
-
-def _sampled(config: TrainConfig) -> bool:
-    return config.actor_rollout_ref.rollout.val_kwargs.do_sample
+    names = [name.removeprefix(PREFIX).partition("?")[0].replace("/", "-") for name in options.data]
+    label = "+".join(Path(name).stem for name in names) or "validation"
+    return EvalPlan(model, config, fit, f"{label}@{sampling.n}")
 
 
 def _run_tree(run: Path) -> DictConfig:
@@ -110,9 +104,9 @@ def _run_tree(run: Path) -> DictConfig:
         stored = OmegaConf.load(file)
         for key in KEPT:
             OmegaConf.update(tree, key, OmegaConf.select(stored, key, throw_on_missing=True))
-        for key in DROPPED:
-            section, _, name = key.rpartition(".")
-            OmegaConf.select(tree, section).pop(name, None)
+        for section, names in DROPPED.items():
+            for name in names:
+                tree[section].pop(name, None)
         if tree.engine.name != "local":  # evaluation is this process's work, whatever trained
             del tree.engine
     except (OSError, ValueError, AttributeError, yaml.YAMLError, OmegaConfBaseException) as error:
@@ -153,8 +147,3 @@ def _split(override: str) -> tuple[str, Any]:
     if not sign:
         raise ArcherError(f"{override!r} is not an override: write key=value, e.g. reward.num_workers=4")
     return key, yaml.safe_load(value)
-
-
-def _data_label(data: Sequence[str]) -> str:
-    names = [name.removeprefix("builtin:").partition("?")[0].replace("/", "-") for name in data]
-    return "+".join(Path(name).stem for name in names) or "validation"

@@ -1,6 +1,6 @@
 """What a person sees of an evaluation: the head, the progress, the table."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -11,9 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from archer.config.root import TrainConfig
-from archer.evaluation.estimators import mean
-from archer.evaluation.samples import Sample
-from archer.evaluation.summary import ALL, Figures, Summary
+from archer.evaluation.summary import ALL, Figures, Sample, Summary, mean
 
 
 def describe_sampling(config: TrainConfig) -> str:
@@ -29,39 +27,26 @@ def describe_sampling(config: TrainConfig) -> str:
     return f"{responses}, {how}, at most {config.data.max_response_length:,} tokens"
 
 
-class EvalProgress:
-    """Shows prompts done, accuracy so far and the time left; away from a terminal about ten lines in all."""
-
-    def __init__(self, console: Console, total: int, bar: Progress | None) -> None:
-        self._console, self._total, self._bar = console, total, bar
-        self._task = bar.add_task("", total=total) if bar is not None else None
-        self._tenths = 0
-
-    def show(self, done: int, samples: Sequence[Sample]) -> None:
-        """Show where the evaluation stands."""
-        accuracy = mean([float(s.correct) for s in samples]) if samples else 0.0
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=done, description=f"accuracy so far {accuracy:.1%}")
-        elif done * 10 // self._total > self._tenths:
-            self._tenths = done * 10 // self._total
-            self._console.print(f"{done}/{self._total} prompts  accuracy {accuracy:.1%}", highlight=False)
-
-
 @contextmanager
-def progress(console: Console, total: int) -> Iterator[EvalProgress]:
-    """A progress bar on a terminal, lines elsewhere."""
-    if not console.is_terminal:
-        yield EvalProgress(console, total, None)
-        return
-    with Progress(
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.description}"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    ) as bar:
-        yield EvalProgress(console, total, bar)
+def progress(console: Console, total: int) -> Iterator[Callable[[int, Sequence[Sample]], None]]:
+    """A function that shows where the evaluation stands: prompts done and accuracy so far.
+
+    On a terminal it is a progress bar with the time left, elsewhere about ten lines in all.
+    """
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+    tenths = 0
+
+    def show(done: int, samples: Sequence[Sample]) -> None:
+        nonlocal tenths
+        accuracy = mean([float(s.correct) for s in samples]) if samples else 0.0
+        bar.update(task, completed=done, description=f"accuracy so far {accuracy:.1%}")
+        if bar.disable and done * 10 // total > tenths:
+            tenths = done * 10 // total
+            console.print(f"{done}/{total} prompts  accuracy {accuracy:.1%}", highlight=False)
+
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=total)
+        yield show
 
 
 def summary_table(summary: Summary) -> Table:
@@ -92,11 +77,9 @@ def as_json(summary: Summary) -> dict[str, Any]:
     """The summary as plain JSON: figures of all, of each source, and verl's metric names."""
 
     def plain(figures: Figures) -> dict[str, Any]:
-        passed = {f"pass@{k}": value for k, value in figures.pass_at.items()}
-        fields = asdict(figures) | {f"avg@{figures.n}": figures.avg, f"maj@{figures.n}": figures.majority}
-        for name in ("pass_at", "avg", "majority"):
-            del fields[name]
-        return fields | passed
+        fields, n = asdict(figures), figures.n
+        fields |= {f"avg@{n}": fields.pop("avg"), f"maj@{n}": fields.pop("majority")}
+        return fields | {f"pass@{k}": value for k, value in fields.pop("pass_at").items()}
 
     return {
         "overall": plain(summary.overall),

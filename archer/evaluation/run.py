@@ -1,17 +1,20 @@
 """One evaluation from its plan to its folder."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 
-from archer.evaluation.build import build
+from archer.config.root import TrainConfig
+from archer.evaluation.evaluator import Evaluator, validation_sampling
 from archer.evaluation.plan import EvalPlan
 from archer.evaluation.report import as_json, describe_sampling, progress
-from archer.evaluation.samples import Sample
 from archer.evaluation.store import EvalFolder, identity
 from archer.evaluation.summary import Summary, summarise
+from archer.generation.build import Generation, PromptFiles, build_generation
+
+DATA = "--data"
 
 
 @dataclass(frozen=True)
@@ -23,53 +26,67 @@ class Evaluated:
     fresh: bool  # False: it had been complete before
 
 
+def load(plan: EvalPlan) -> tuple[Generation, TrainConfig]:
+    """Load what an evaluation needs, the way training loads it; prompts may set the longest length."""
+    config, options = plan.config, plan.config.actor_rollout_ref
+    generation = build_generation(
+        options.model,
+        options.rollout,
+        config.data,
+        config.reward,
+        config.engine,
+        {DATA: PromptFiles(config.data.val_files, config.data.val_max_samples)},
+        fit_prompts=plan.fit_prompts,
+    )
+    if plan.fit_prompts:
+        longest = max(len(prompt.token_ids) for prompt in generation.datasets[DATA])
+        config = replace(config, data=replace(config.data, max_prompt_length=longest))
+    return generation, config
+
+
 def evaluate(plan: EvalPlan, console: Console, out: Path | None = None, overwrite: bool = False) -> Evaluated:
     """Evaluate a model into a folder; what a stopped evaluation left there is used."""
-    parts = build(plan)
-    sampling = parts.evaluator.sampling
-    total = len(parts.dataset)
+    generation, config = load(plan)
+    sampling, dataset = validation_sampling(config), generation.datasets[DATA]
+    evaluator = Evaluator(dataset, generation.rollout, generation.judge, sampling)
+    total = len(dataset)
     folder = EvalFolder(out or plan.folder, sampling.chunk, sampling.n, total)
     try:
-        samples = folder.open(identity(parts.config, parts.compute), overwrite)
+        samples = folder.open(identity(config, generation.compute), overwrite)
         done = len(samples) // sampling.n
-        _say(
-            console,
-            f"{plan.model.path}  {parts.parameters / 1e6:,.2f} M parameters, {parts.compute.device.type}",
-        )
-        _say(console, f"{total:,} prompts of {', '.join(parts.config.data.val_files)}")
-        _say(console, describe_sampling(parts.config))
-        if parts.dataset.overlong:
-            _say(console, f"{parts.dataset.overlong:,} prompts over data.max_prompt_length left out")
-        if folder.summary_file.is_file():
-            _say(console, "evaluated before with the same settings; --overwrite does it again")
+        complete = folder.summary_file.is_file()
+        parameters = f"{sum(p.numel() for p in generation.model.parameters()) / 1e6:,.2f} M parameters"
+        told = [
+            f"{plan.model.path}  {parameters}, {generation.compute.device.type}",
+            f"{total:,} prompts of {', '.join(config.data.val_files)}",
+            describe_sampling(config),
+        ]
+        if dataset.overlong:
+            told.append(f"{dataset.overlong:,} prompts over data.max_prompt_length left out")
+        if complete:
+            told.append("evaluated before with the same settings; --overwrite does it again")
+        elif done:
+            told.append(f"resuming after {done:,} of {total:,} prompts")
+        console.print("\n".join(told), highlight=False, markup=False, soft_wrap=True)
+        if complete:
             return Evaluated(summarise(samples), folder.path, fresh=False)
-        if done:
-            _say(console, f"going on after {done:,} of {total:,} prompts")
         started = time.monotonic()
-        with progress(console, total) as shown:
-            shown.show(done, samples)
-            for chunk in parts.evaluator.chunks(done):
+        with progress(console, total) as show:
+            show(done, samples)
+            for chunk in evaluator.chunks(done):
                 folder.append(chunk)
                 samples += chunk
-                shown.show(len(samples) // sampling.n, samples)
+                show(len(samples) // sampling.n, samples)
         summary = summarise(samples)
-        folder.finish(_document(plan, summary, samples, time.monotonic() - started))
+        document = {
+            "model": plan.model.path,
+            "step": plan.model.step,
+            "data": list(config.data.val_files),
+            "samples": len(samples),
+            "seconds": round(time.monotonic() - started, 2),
+        }
+        folder.finish(document | as_json(summary))
         return Evaluated(summary, folder.path, fresh=True)
     finally:
         folder.close()
-        parts.close()
-
-
-def _document(plan: EvalPlan, summary: Summary, samples: list[Sample], seconds: float) -> dict[str, object]:
-    return {
-        "model": plan.model.path,
-        "step": plan.model.step,
-        "data": list(plan.config.data.val_files),
-        "samples": len(samples),
-        "seconds": round(seconds, 2),
-        **as_json(summary),
-    }
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+        generation.scorer.close()

@@ -1,7 +1,7 @@
 """The folder of one evaluation.
 
 settings.json            what was evaluated and how: the evaluation's identity
-.samples.jsonl.partial   samples so far, whole chunks of prompts; a killed evaluation goes on after them
+.samples.jsonl.partial   samples so far, whole chunks of prompts; a killed evaluation resumes after them
 samples.jsonl            all samples, once complete
 summary.json             the figures, written last: where it is, the evaluation is complete
 """
@@ -13,14 +13,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
+from archer.config.parse import flat
 from archer.config.root import TrainConfig
 from archer.data.builtin import PREFIX
-from archer.data.checksum import sha256_of
-from archer.engines.local.device import Compute
-from archer.engines.local.validation import validation_sampling
+from archer.data.files import sha256_of
 from archer.errors import ArcherError
-from archer.evaluation.samples import Sample
+from archer.evaluation.evaluator import validation_sampling
+from archer.evaluation.summary import Sample
 from archer.files import lock, sync_folder, write_atomically
+from archer.generation.device import Compute
 
 WEIGHTS = ("*.safetensors", "*.bin")
 
@@ -69,25 +70,23 @@ class EvalFolder:
 
     def open(self, settings: dict[str, Any], overwrite: bool) -> list[Sample]:
         """Take the folder and return the samples that are there already: none, some chunks, or all."""
+        elsewhere = "Choose another --out."
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ArcherError(
-                f"{self.path} cannot be written: {error.strerror}. Choose another --out."
-            ) from error
-        self._lock = lock(
-            self.path / ".lock", f"Another process is evaluating into {self.path}. Choose another --out."
-        )
+            raise ArcherError(f"{self.path} cannot be written: {error.strerror}. {elsewhere}") from error
+        refusal = f"Another process is evaluating into {self.path}. {elsewhere}"
+        self._lock = lock(self.path / ".lock", refusal)
         if overwrite:
             for file in (self.summary_file, self.samples_file, self._partial, self._settings_file):
                 file.unlink(missing_ok=True)
         if self._settings_file.is_file():
             self._check(settings)
         elif any(not entry.name.startswith(".") for entry in self.path.iterdir()):
-            raise ArcherError(f"{self.path} holds files that are no evaluation. Choose another --out.")
+            raise ArcherError(f"{self.path} holds files that are no evaluation. {elsewhere}")
         write_atomically(self._settings_file, json.dumps(settings, indent=2) + "\n")
         if self.summary_file.is_file() and self.samples_file.is_file():
-            return [Sample.from_line(line) for line in _lines(self.samples_file)]
+            return [Sample.from_line(line) for line in self.samples_file.read_bytes().splitlines()]
         self.summary_file.unlink(missing_ok=True)  # its samples are gone
         # a kill between the two last steps leaves samples without a summary: they are a whole partial
         if self.samples_file.is_file():
@@ -119,7 +118,7 @@ class EvalFolder:
         self._out = self._lock = None
 
     def _check(self, settings: dict[str, Any]) -> None:
-        theirs, ours = _flat(json.loads(self._settings_file.read_text())), _flat(settings)
+        theirs, ours = flat(json.loads(self._settings_file.read_text())), flat(settings)
         different = [
             f"  {key}: {theirs.get(key)!r} there, {ours.get(key)!r} now"
             for key in sorted(theirs.keys() | ours.keys())
@@ -142,18 +141,4 @@ class EvalFolder:
         kept = lines[: whole * self._n]
         with self._partial.open("r+b") as file:
             file.truncate(sum(len(line) + 1 for line in kept))
-        return [Sample.from_line(line.decode()) for line in kept]
-
-
-def _lines(path: Path) -> list[str]:
-    return [line for line in path.read_text(encoding="utf-8").split("\n") if line]
-
-
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, dict) and value:
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
+        return [Sample.from_line(line) for line in kept]

@@ -1,13 +1,80 @@
 """What an evaluation reports, from its samples alone."""
 
+import json
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from archer.evaluation.estimators import mean, pass_at_k, pass_ks, standard_error
-from archer.evaluation.samples import Sample
-
+MAX_SHOWN_TRUTH = 2000  # characters; test suites of code problems are not repeated for every response
 ALL = "all"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A response to a prompt of the dataset. Everything an evaluation reports follows from these."""
+
+    prompt_index: int  # place in the dataset
+    sample: int  # 0 ... n-1
+    data_source: str
+    prompt: str
+    ground_truth: Any  # None where it is too long to repeat
+    response: str
+    answer: str | None  # what is compared with the ground truth; None: none given, or judged by a function
+    correct: bool
+    score: float
+    tokens: int
+    finished: bool  # ended by itself, not by the length limit
+    failure: str | None  # why there is no judgement: "timeout", "crash: ..."
+    majority: float | None  # of the prompt (the same in its n samples); None: answers cannot be compared
+
+    def to_line(self) -> str:
+        """The sample as one line of JSON."""
+        return json.dumps(asdict(self), ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_line(cls, line: str | bytes) -> "Sample":
+        """The sample of a line written by `to_line`."""
+        return cls(**json.loads(line))
+
+
+def shown_truth(ground_truth: Any) -> Any:
+    """The ground truth as it goes into a sample: itself, or None where it is long."""
+    return ground_truth if len(json.dumps(ground_truth, default=str)) <= MAX_SHOWN_TRUTH else None
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """The probability that k of the n responses, drawn without replacement, hold at least one right one.
+
+    pass@k = 1 - C(n - c, k) / C(n, k), the unbiased estimator of the probability that k fresh responses hold
+    a right one (arXiv 2107.03374). Computed as 1 - prod_{i = n-c+1 .. n} (1 - k / i), which stays in range.
+    """
+    if not (0 <= c <= n and 1 <= k <= n):
+        raise ValueError(f"pass@k needs 0 <= c <= n and 1 <= k <= n, not n={n}, c={c}, k={k}")
+    if n - c < k:
+        return 1.0
+    return 1.0 - math.prod(1.0 - k / i for i in range(n - c + 1, n + 1))
+
+
+def pass_ks(n: int) -> tuple[int, ...]:
+    """The k that are reported for n responses: 1, 2, 4, ... and n."""
+    powers = [2**i for i in range(n.bit_length()) if 2**i < n]
+    return (*powers, n)
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean of at least one value."""
+    return sum(values) / len(values)
+
+
+def standard_error(values: Sequence[float]) -> float | None:
+    """The standard error of the mean of independent values, s / sqrt(N); None for a single value."""
+    if len(values) < 2:
+        return None
+    middle = mean(values)
+    variance = sum((value - middle) ** 2 for value in values) / (len(values) - 1)
+    return math.sqrt(variance / len(values))
 
 
 @dataclass(frozen=True)

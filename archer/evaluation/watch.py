@@ -14,12 +14,12 @@ from pathlib import Path
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from archer.engines.local.checkpoint import Checkpoint, CheckpointFolder
 from archer.errors import ArcherError
 from archer.evaluation.choice import CHECKPOINTS, checkpoint_choice, is_complete
 from archer.evaluation.plan import EvalOptions, make_plan
 from archer.evaluation.run import Evaluated, evaluate
 from archer.files import write_atomically
+from archer.runs.checkpoint import Checkpoint, CheckpointFolder
 from archer.tracking.jsonl import read_metrics
 
 HISTORY = "history.jsonl"
@@ -34,11 +34,6 @@ class Watch:
     until_step: int | None = None
     out: Path | None = None
     overwrite: bool = False
-
-    @property
-    def run(self) -> Path:
-        """The folder of the run."""
-        return self.checkpoints.parent
 
 
 def watched_folder(given: Path) -> Path:
@@ -61,7 +56,9 @@ def watch(
     done: set[int] = set()
     folder = CheckpointFolder(plan.checkpoints)
     while True:
-        last_look = _ended(plan.run)  # asked before looking, so that the last checkpoint is not missed
+        last_look = _ended(
+            plan.checkpoints.parent
+        )  # asked before looking, so that the last checkpoint is not missed
         until = plan.until_step
         found = folder.all()
         wanted = [c for c in found if c.step not in done and (until is None or c.step <= until)]
@@ -98,15 +95,13 @@ def _evaluate(plan: Watch, checkpoint: Checkpoint, console: Console) -> Evaluate
 def _write_history(folder: Path) -> None:
     """Gather the figures of every checkpoint evaluated so far, in the order of steps."""
     found = [json.loads(file.read_text()) for file in folder.glob("global_step_*/summary.json")]
-    lines = [
-        json.dumps({"step": one["step"], **one["overall"], **one["metrics"]})
-        for one in sorted(found, key=lambda one: one["step"])
-    ]
-    write_atomically(folder / HISTORY, "".join(line + "\n" for line in lines))
+    found.sort(key=lambda one: one["step"])
+    lines = [json.dumps({"step": one["step"], **one["overall"], **one["metrics"]}) for one in found]
+    write_atomically(folder / HISTORY, "".join(f"{line}\n" for line in lines))
 
 
 def _ended(run: Path) -> bool:
-    """Whether the run is over: its result is there, and is not of an earlier part of a run that goes on."""
+    """Whether the run is over: its result is there, and not of an earlier part of a run that still trains."""
     try:
         steps = json.loads((run / "result.json").read_text())["steps"]
         logged = read_metrics(run / "metrics.jsonl")

@@ -1,17 +1,17 @@
-"""A rectangle of captured factors, responses x tokens: what scoring computes on."""
+"""Rectangles of captured factors, responses x tokens: what scoring computes on, and how they are made."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from archer.influence.factors import MicroBatch
+from archer.influence.factors import TokenFactors, send
 from archer.influence.modules import TracedModule
-from archer.influence.transfer import send
 
 # Elements of the largest temporary while scoring; memory stays near this whatever the number of tokens.
 CHUNK_ELEMENTS = 1 << 24
@@ -24,7 +24,7 @@ def chunk_elements(device: torch.device) -> int:
 
 
 @dataclass(frozen=True)
-class Grid:
+class RowGrid:
     """A micro-batch that is b rows of one width with a response in each: a block of it needs no copy."""
 
     width: int
@@ -47,13 +47,13 @@ class Block:
         dtype: what is computed in.
     """
 
-    batch: MicroBatch
+    batch: TokenFactors
     responses: tuple[int, ...]
     first: tuple[int, ...]
     lengths: tuple[int, ...]
     width: int
     members: Tensor
-    place: Grid | Tensor
+    place: RowGrid | Tensor
     dtype: torch.dtype
 
     @property
@@ -103,13 +103,13 @@ class Block:
         if not self.padded:
             return u, v
         outside = ~self.mask.unsqueeze(-1)
-        in_grid = isinstance(self.place, Grid)
+        in_grid = isinstance(self.place, RowGrid)
         return u.masked_fill(outside, 0.0), v.masked_fill(outside, 0.0) if in_grid else v
 
     def weighted(self, traced: TracedModule) -> tuple[Tensor, Tensor]:
         """(u [b, l, k_out] with all scales applied, v [b, l, k_in]); u (x) v is 0 outside responses."""
         (u,), (v,) = self.lines([traced])
-        u, v = self.inside(u[..., : traced.project_out.k], v[..., : traced.project_in.k])
+        u, v = self.inside(u[..., : traced.k_out], v[..., : traced.k_in])
         u = u.to(self.dtype) * traced.scale
         return u if self.scale is None else u * self.scale.unsqueeze(-1), v.to(self.dtype)
 
@@ -136,3 +136,89 @@ class Block:
             return stacked.index_select(1, self.place.flatten()).view(shape)
         rows = stacked.reshape(len(columns), len(self.responses), self.place.width, -1)
         return rows.narrow(2, self.place.column, self.width)
+
+
+class _Entry(NamedTuple):
+    """A response of a bundle in a micro-batch."""
+
+    member: int
+    row: int
+    length: int
+
+
+def make_blocks(
+    batches: Sequence[TokenFactors],
+    rows: list[int],
+    modules: list[TracedModule],
+    device: torch.device,
+    dtype: torch.dtype,
+) -> list[Block]:
+    """The captured tokens of a bundle's response rows as blocks small enough to load and sum.
+
+    Rows captured elsewhere are simply absent from the blocks. Scores are computed on `device` in `dtype`.
+    """
+    width = max(traced.k_in + traced.k_out for traced in modules)
+    dim = max(traced.dim for traced in modules)
+    room = chunk_elements(device)
+    blocks = []
+    for batch in batches:
+        present = [
+            _Entry(member, row, batch.counts[row]) for member, row in enumerate(rows) if row in batch.counts
+        ]
+        grid = _grid(batch, present)
+        if grid is not None and len(present) * max(grid.width * width, dim) <= room:
+            assert batch.runs is not None
+            starts = range(grid.column, len(batch.row), grid.width)  # of the block's columns in each row
+            first = [batch.runs[entry.row][0] - start for entry, start in zip(present, starts, strict=True)]
+            columns = max(column + entry.length for column, entry in zip(first, present, strict=True))
+            blocks.append(_block(batch, present, first, columns, grid, device, dtype))
+            continue
+        # Neighbours of similar length waste little padding.
+        present.sort(key=lambda entry: entry.length)
+        while present:
+            fit = max(1, room // max(present[-1].length * width, dim))
+            blocks.append(_gathered_block(batch, present[-fit:], device, dtype))
+            present = present[:-fit]
+    return blocks
+
+
+def _grid(batch: TokenFactors, entries: list[_Entry]) -> RowGrid | None:
+    """The grid whose rows hold one of the entries each, all of them in order of position (sorted here).
+
+    None where there is none, or where most of it would belong to others.
+    """
+    size, rows, runs = len(batch.row), len(entries), batch.runs
+    if rows == 0 or size % rows or runs is None or 2 * sum(entry.length for entry in entries) < size:
+        return None
+    entries.sort(key=lambda entry: runs[entry.row])
+    width = size // rows
+    columns = [runs[entry.row][0] - number * width for number, entry in enumerate(entries)]
+    for column, entry in zip(columns, entries, strict=True):
+        if column < 0 or column + entry.length > width:
+            return None
+    return RowGrid(width, min(columns))
+
+
+def _gathered_block(
+    batch: TokenFactors, entries: list[_Entry], device: torch.device, dtype: torch.dtype
+) -> Block:
+    positions = [batch.positions[entry.row] for entry in entries]
+    index = send(torch.nn.utils.rnn.pad_sequence(positions, True, padding_value=-1), device)
+    if entries[0].length != entries[-1].length:  # entries come sorted by length
+        index = torch.where(index >= 0, index, index[:, :1])
+    return _block(batch, entries, [0] * len(entries), index.shape[1], index, device, dtype)
+
+
+def _block(
+    batch: TokenFactors,
+    entries: list[_Entry],
+    first: list[int],
+    width: int,
+    place: RowGrid | Tensor,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Block:
+    responses = tuple(entry.member for entry in entries)
+    lengths = tuple(entry.length for entry in entries)
+    members = send(torch.tensor(responses), device)
+    return Block(batch, responses, tuple(first), lengths, width, members, place, dtype)

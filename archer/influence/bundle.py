@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from archer.errors import ArcherError
-from archer.influence.block import Block
+from archer.influence.block import Block, make_blocks
 from archer.influence.config import InfluenceConfig
-from archer.influence.distributed import Alone, Exchange
-from archer.influence.factors import MicroBatch
+from archer.influence.distributed import Exchange
+from archer.influence.factors import TokenFactors
 from archer.influence.groups import Group
-from archer.influence.make_blocks import make_blocks
 from archer.influence.modules import TracedModule
 from archer.influence.solve import use_dual
 
@@ -31,7 +30,7 @@ class Bundle:
         groups: B of them.
         blocks: the tokens captured here; member b * R + r is response r of group b.
         counts: int64 [ranks, B * R] traced tokens of each response on each rank of the exchange.
-        exchange: how ranks add up; groups that lie on one rank have `Alone`.
+        exchange: how ranks add up; groups that lie on one rank have nothing to add up.
     """
 
     groups: list[Group]
@@ -53,11 +52,6 @@ class Bundle:
     def counted_here(self) -> bool:
         """Whether this rank counts the groups: one of those that hold them does."""
         return not self.crosses_ranks or self.exchange.rank == 0
-
-    @property
-    def rows(self) -> list[int]:
-        """The response row of every member."""
-        return rows_of(self.groups)
 
 
 def bundled(
@@ -91,7 +85,7 @@ def solved_together(R: int, modules: list[TracedModule], config: InfluenceConfig
 
 def make_bundles(
     groups: list[Group],
-    batches: Sequence[MicroBatch],
+    batches: Sequence[TokenFactors],
     modules: list[TracedModule],
     config: InfluenceConfig,
     exchange: Exchange,
@@ -103,24 +97,14 @@ def make_bundles(
     exchange.agree(groups, problem)
     counts = token_counts(rows_of(groups), batches, exchange)
     counts_of = dict(zip(groups, counts.split([len(g.rows) for g in groups], dim=1), strict=True))
-    holders = {group: _holders(counts_of[group]) for group in groups}
+    holders = {g: counts_of[g].any(dim=1).nonzero().flatten().tolist() for g in groups}
     spread = [g for g in groups if len(holders[g]) > 1]
     here = [g for g in groups if holders[g] == [exchange.rank]]
-    for together in bundled(spread, modules, config, device):
-        tokens = torch.cat([counts_of[group] for group in together], dim=1)
-        yield Bundle(
-            together, make_blocks(batches, rows_of(together), modules, device, dtype), tokens, exchange
-        )
-    for together in bundled(here, modules, config, device):
-        tokens = torch.cat([counts_of[group] for group in together], dim=1).sum(0, keepdim=True)
-        yield Bundle(
-            together, make_blocks(batches, rows_of(together), modules, device, dtype), tokens, Alone()
-        )
-
-
-def _holders(counts: Tensor) -> list[int]:
-    """The ranks that captured tokens of a group, from their counts [ranks, R]."""
-    return [rank for rank, tokens in enumerate(counts.tolist()) if any(tokens)]
+    for chosen, among in ((spread, exchange), (here, Exchange())):
+        for together in bundled(chosen, modules, config, device):
+            blocks = make_blocks(batches, rows_of(together), modules, device, dtype)
+            tokens = torch.cat([counts_of[group] for group in together], dim=1)
+            yield Bundle(together, blocks, tokens if chosen is spread else tokens.sum(0, keepdim=True), among)
 
 
 def rows_of(groups: list[Group]) -> list[int]:
@@ -128,7 +112,7 @@ def rows_of(groups: list[Group]) -> list[int]:
     return [row for group in groups for row in group.rows]
 
 
-def mixed_weights(group: Group, batches: Sequence[MicroBatch]) -> str | None:
+def mixed_weights(group: Group, batches: Sequence[TokenFactors]) -> str | None:
     """What is wrong when a group was captured under more than one set of weights."""
     versions = {batch.version for batch in batches if not batch.lengths.keys().isdisjoint(group.rows)}
     if len(versions) < 2:
@@ -140,7 +124,7 @@ def mixed_weights(group: Group, batches: Sequence[MicroBatch]) -> str | None:
     )
 
 
-def token_counts(rows: list[int], batches: Sequence[MicroBatch], exchange: Exchange) -> Tensor:
+def token_counts(rows: list[int], batches: Sequence[TokenFactors], exchange: Exchange) -> Tensor:
     """Traced tokens of each row on each rank, int64 [ranks, rows]; an error when a row has none anywhere."""
     tokens = {row: count for batch in batches for row, count in batch.counts.items()}
     mine = torch.tensor([tokens.get(row, 0) for row in rows], dtype=torch.int64)

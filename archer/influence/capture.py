@@ -21,10 +21,9 @@ from torch.utils.hooks import RemovableHandle
 
 from archer.errors import ArcherError
 from archer.influence.config import InfluenceConfig
-from archer.influence.counters import Counters, Stopwatch
+from archer.influence.costs import Counters, Stopwatch
 from archer.influence.layout import Layout
-from archer.influence.modules import TracedModule
-from archer.influence.projection import AnyProjection, NoProjection
+from archer.influence.modules import AnyProjection, NoProjection, TracedModule
 
 KEEP_ALL = 0.7  # share of traced positions from which on the factors of all positions are kept
 STORAGE = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}

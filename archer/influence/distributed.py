@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -20,55 +19,34 @@ from archer.errors import ArcherError
 from archer.influence.groups import Group
 
 
-class Exchange(Protocol):
-    """How ranks add up what each of them holds."""
-
-    rank: int
-
-    def agree(self, groups: Sequence[Group], problem: str | None) -> None:
-        """Raise on every rank when one of them has a problem or was given other groups."""
-
-    def gather_counts(self, counts: Tensor) -> Tensor:
-        """Every rank's vector [n], as [ranks, n] on the CPU."""
-
-    def sum(self, tensor: Tensor) -> Tensor:
-        """The elementwise sum over ranks."""
-
-    def gather_lines(self, tensor: Tensor, lines: list[int]) -> Tensor:
-        """All ranks' lines [lines[rank], k] one after the other, [sum(lines), k]."""
-
-    def any(self, flag: bool) -> bool:
-        """Whether it is true on some rank."""
-
-
-class Alone:
-    """A single process: nothing to exchange."""
+class Exchange:
+    """How ranks add up what each of them holds; here for a single process, with nothing to exchange."""
 
     rank = 0
 
     def agree(self, groups: Sequence[Group], problem: str | None) -> None:
-        """Raise the problem, if there is one."""
+        """Raise on every rank when one of them has a problem or was given other groups."""
         if problem is not None:
             raise ArcherError(problem)
 
     def gather_counts(self, counts: Tensor) -> Tensor:
-        """The only rank's counts."""
+        """Every rank's vector [n], as [ranks, n] on the CPU."""
         return counts.unsqueeze(0)
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The tensor itself."""
+        """The elementwise sum over ranks."""
         return tensor
 
     def gather_lines(self, tensor: Tensor, lines: list[int]) -> Tensor:
-        """The tensor itself."""
+        """All ranks' lines [lines[rank], k] one after the other, [sum(lines), k]."""
         return tensor
 
     def any(self, flag: bool) -> bool:
-        """The flag itself."""
+        """Whether it is true on some rank."""
         return flag
 
 
-class Ranks:
+class Ranks(Exchange):
     """The ranks of a process group; tensors are sent from the device its backend needs."""
 
     def __init__(self, process_group: dist.ProcessGroup) -> None:
@@ -93,7 +71,7 @@ class Ranks:
             )
 
     def gather_counts(self, counts: Tensor) -> Tensor:
-        """Every rank's vector, as [ranks, n]."""
+        """All-gather."""
         return self._gather(counts).cpu()
 
     def sum(self, tensor: Tensor) -> Tensor:

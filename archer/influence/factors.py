@@ -1,4 +1,4 @@
-"""The captured token factors: what is kept between the backward and the scores."""
+"""The captured token factors: what is kept between the backward and the scores; and copies to the GPU."""
 
 from __future__ import annotations
 
@@ -8,9 +8,23 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+SMALL = 1 << 16  # bytes
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy from the CPU to the device without waiting for the work it has still to do.
+
+    CUDA copies a small tensor aside at once; a large one it can only read later where it is pinned.
+    """
+    if device.type != "cuda":
+        return tensor.to(device)
+    if tensor.nbytes > SMALL:
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
 
 @dataclass(frozen=True, eq=False)
-class MicroBatch:
+class TokenFactors:
     """The factors of one capture, n positions in layout order.
 
     Attributes:

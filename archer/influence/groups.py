@@ -55,7 +55,7 @@ class Selection:
 def select_groups(groups: Sequence[Group], max_prompts: int) -> Selection:
     """Prompts that have both accepted and rejected responses; the first `max_prompts` in the order given.
 
-    The same prompts are selected for both scopes, so that their scores can be compared. 0 is no cap.
+    The same prompts are selected for both scopes, so that their scores can be compared. 0 or less is no cap.
     """
     seen: set[int] = set()
     for group in groups:
@@ -86,12 +86,7 @@ def contrast_weights(accepted: Tensor, agg: Aggregation, exclude_self: bool) -> 
 
     sum: +1 for accepted and -1 for rejected. mean: divided by the number of responses on that side. With
     `exclude_self` line s has no weight at s and the mean on its side is over the others; an empty side
-    contributes nothing.
-
-    Args:
-        accepted: bool [B, R], the responses of B groups.
-        agg: the knob.
-        exclude_self: the knob.
+    contributes nothing. `accepted` is bool [B, R], the responses of B groups.
     """
     R = accepted.shape[1]
     counted = torch.ones(R if exclude_self else 1, R, dtype=torch.float64)

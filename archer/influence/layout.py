@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import add
 from typing import Literal
 
 import torch
@@ -107,8 +109,7 @@ class Layout:
         side: Literal["left", "right"] = "right",
     ) -> Layout:
         """A [N, width] batch whose sequences (prompt, then response) are padded on one side."""
-        prompts, responses = _list(prompt_lengths), _list(response_lengths)
-        _check_prompts(prompts, responses)
+        prompts, responses = _sequences(prompt_lengths, response_lengths)
         if side == "right":
             offsets = [i * width + p for i, p in enumerate(prompts)]
         elif side == "left":
@@ -154,11 +155,8 @@ class Layout:
                 absent.
             size: flat positions in all, when padding follows the last sequence.
         """
-        prompts, responses = _list(prompt_lengths), _list(response_lengths)
-        _check_prompts(prompts, responses)
-        ends = [0]
-        for prompt, response in zip(prompts, responses, strict=True):
-            ends.append(ends[-1] + prompt + response)
+        prompts, responses = _sequences(prompt_lengths, response_lengths)
+        ends = list(accumulate(map(add, prompts, responses), initial=0))
         begins = ends[:-1] if offsets is None else _list(offsets)[: len(prompts)]
         total = ends[-1] if offsets is None else max([ends[-1], *_list(offsets)])
         starts = [begin + prompt - 1 for begin, prompt in zip(begins, prompts, strict=True)]
@@ -176,9 +174,11 @@ def _list(values: Ints) -> list[int]:
     return values.tolist() if isinstance(values, Tensor) else list(values)
 
 
-def _check_prompts(prompts: list[int], responses: list[int]) -> None:
+def _sequences(prompt_lengths: Ints, response_lengths: Ints) -> tuple[list[int], list[int]]:
+    prompts, responses = _list(prompt_lengths), _list(response_lengths)
     for index, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
         if response and prompt < 1:
             raise ArcherError(
                 f"sequence {index} has no prompt token, so nothing emits its first response token"
             )
+    return prompts, responses

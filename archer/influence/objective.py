@@ -15,7 +15,7 @@ from torch.utils.hooks import RemovableHandle
 from archer.errors import ArcherError
 from archer.influence.capture import Capture
 from archer.influence.config import OutputFunction
-from archer.influence.counters import Counters, Stopwatch
+from archer.influence.costs import Counters, Stopwatch
 from archer.influence.distributed import Exchange
 from archer.influence.layout import Layout
 

@@ -10,12 +10,12 @@ from torch import Tensor
 from archer.influence.block import Block
 from archer.influence.bundle import Bundle, solved_together
 from archer.influence.config import InfluenceConfig
-from archer.influence.counters import Counters, Stopwatch
+from archer.influence.costs import Counters, Stopwatch
+from archer.influence.factors import send
 from archer.influence.groups import contrast_weights
 from archer.influence.modules import TracedModule
 from archer.influence.solve import (
     Dual,
-    Identity,
     InverseHessian,
     check_solved,
     dual_inverses,
@@ -24,7 +24,6 @@ from archer.influence.solve import (
     use_dual,
 )
 from archer.influence.stacks import BlockReader, ModuleStack, response_sums, stacks_of, views
-from archer.influence.transfer import send
 
 
 class Scorer:
@@ -105,7 +104,7 @@ class Scorer:
     def _dual(self, bundle: Bundle, stack: ModuleStack) -> bool:
         """Whether these modules are solved through the kernel of the gradients that H is summed over."""
         inverse = self.config.hessian_mode == "inverse"
-        return inverse and use_dual(self.config.solver, self._gradients_in_hessian(bundle), stack.dim)
+        return inverse and use_dual(self.config.solver, self._gradients_in_hessian(bundle), stack[0].dim)
 
     def _gradients_in_hessian(self, bundle: Bundle) -> int:
         of_tokens = self.config.hessian_source == "token"
@@ -149,8 +148,8 @@ class Scorer:
 
     def _inverse(self, bundle: Bundle, stack: ModuleStack, G: Tensor, broken: Tensor) -> InverseHessian:
         if self.config.hessian_mode == "identity":
-            return Identity()
-        (traced,) = stack.modules
+            return InverseHessian()
+        (traced,) = stack
         self.counters.debug_primal_solves += 1
         of_tokens = self.config.hessian_source == "token"
         H = self._token_hessian(bundle, traced) if of_tokens else G[0, 0].T @ G[0, 0]
@@ -178,19 +177,20 @@ class Scorer:
         totals: list[Totals],
     ) -> None:
         """score_t += u_t^T Q v_t, Q [k_out, k_in] the direction of the token's group or own response."""
-        Q = directions.reshape(len(stack), -1, stack.k_out, stack.k_in)
+        shape = stack[0]
+        Q = directions.reshape(len(stack), -1, shape.k_out, shape.k_in)
         lines_each = 1 if self.config.exclude_self_response else bundle.size
         for block, total in zip(bundle.blocks, totals, strict=True):
             u, v = reader.read(block, stack)
-            u, v = u[..., : stack.k_out].to(self.dtype), v[..., : stack.k_in]
+            u, v = u[..., : shape.k_out].to(self.dtype), v[..., : shape.k_in]
             own = Q[:, block.members // lines_each].flatten(0, 1)  # [m * b, k_out, k_in]
             forms = torch.bmm(u.flatten(0, 1), own).view(v.shape).mul_(v).sum(-1).sum(0)  # [b, l]
             if block.scale is None:
-                total.score.add_(forms, alpha=stack.scale)
+                total.score.add_(forms, alpha=shape.scale)
             else:
-                total.score.addcmul_(forms, block.scale, value=stack.scale)
+                total.score.addcmul_(forms, block.scale, value=shape.scale)
             if self._normalize:
-                for part, g in block.chunks(stack.modules[0]):
+                for part, g in block.chunks(shape):
                     total.norm[:, part] += inverse.squared_norms(g)
 
     def _add_by_token_kernel(
@@ -198,13 +198,15 @@ class Scorer:
     ) -> None:
         """score_t += [(K + lambda I)^-1 a]_t with a_t = u_t^T B v_t over all tokens, B = c G [S, D]."""
         self.counters.debug_dual_solves += 1
-        k_out, k_in = stack.k_out, stack.k_in
-        (traced,) = stack.modules
+        (traced,) = stack
+        k_out, k_in = traced.k_out, traced.k_in
         loaded = [(block, *block.weighted(traced)) for block in bundle.blocks]
         lines = bundle.counts.sum(1).tolist()
         here = slice(sum(lines[: bundle.exchange.rank]), sum(lines[: bundle.exchange.rank + 1]))
-        U = bundle.exchange.gather_lines(self._lines([u[block.mask] for block, u, _ in loaded], k_out), lines)
-        V = bundle.exchange.gather_lines(self._lines([v[block.mask] for block, _, v in loaded], k_in), lines)
+        none = torch.zeros(0, device=self.device, dtype=self.dtype)
+        us, vs = [u[block.mask] for block, u, _ in loaded], [v[block.mask] for block, _, v in loaded]
+        U = bundle.exchange.gather_lines(torch.cat([none.view(0, k_out), *us]), lines)
+        V = bundle.exchange.gather_lines(torch.cat([none.view(0, k_in), *vs]), lines)
         solver = token_dual(U, V, self.config.reg_lambda, self.config.reg_rule)
         self._failed.append(solver.failed & ~broken.all())  # tokens that are not finite have no solution
         alignment = torch.stack([((U @ Q) * V).sum(-1) for Q in B.view(-1, k_out, k_in)], dim=1)  # [T, S]
@@ -219,9 +221,6 @@ class Scorer:
             if norms is not None:
                 total.norm[block.mask] += norms[begin:end]
             begin = end
-
-    def _lines(self, parts: list[Tensor], width: int) -> Tensor:
-        return torch.cat(parts) if parts else torch.zeros(0, width, device=self.device, dtype=self.dtype)
 
 
 @dataclass(frozen=True, eq=False)

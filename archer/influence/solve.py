@@ -12,14 +12,13 @@ A score is <q, g_t> with the direction q = H^-1 G^T c: one solve per group, none
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from archer.errors import ArcherError
 from archer.influence.config import RegRule, Solver
-from archer.influence.transfer import send
+from archer.influence.factors import send
 
 AUTO_DAMPING = 0.1
 
@@ -36,8 +35,7 @@ def damping(trace: Tensor, dim: int | Tensor, count: int, reg_lambda: float, reg
         trace: trace of H before damping, equal to the trace of the n x n kernel.
         dim: D, one for each trace or one for all.
         count: n, the number of gradients in H.
-        reg_lambda: the knob.
-        reg_rule: the knob.
+        reg_lambda, reg_rule: the knobs.
     """
     if reg_rule == "hessian_trace" and reg_lambda > 0:
         return torch.full_like(trace, reg_lambda)
@@ -51,31 +49,20 @@ def use_dual(solver: Solver, count: int, dim: int) -> bool:
     return solver == "dual" or (solver == "auto" and count <= dim)
 
 
-class InverseHessian(Protocol):
-    """H^-1 of m modules in each of B groups."""
+class InverseHessian:
+    """H^-1 of m modules in each of B groups; here of H = I."""
 
     def directions(self, contrast: Tensor, G: Tensor) -> Tensor:
         """q = H^-1 G^T c for each line of `contrast` [B, S, R]: [m, B, S, D]."""
-
-    def squared_norms(self, g: Tensor) -> Tensor:
-        """g^T H^-1 g for gradients [..., D] of a single module and group: [...]."""
-
-
-@dataclass(frozen=True, eq=False)
-class Identity:
-    """H = I."""
-
-    def directions(self, contrast: Tensor, G: Tensor) -> Tensor:
-        """c G."""
         return contrast.to(G) @ G
 
     def squared_norms(self, g: Tensor) -> Tensor:
-        """|g|^2."""
+        """g^T H^-1 g for gradients [..., D] of a single module and group: [...]."""
         return g.square().sum(-1)
 
 
 @dataclass(frozen=True, eq=False)
-class Dual:
+class Dual(InverseHessian):
     """H = G^T G + lambda I through K = G G^T: (G^T G + lambda I)^-1 G^T = G^T (K + lambda I)^-1.
 
     Attributes:
@@ -110,7 +97,7 @@ class Dual:
 
 
 @dataclass(frozen=True, eq=False)
-class Primal:
+class Primal(InverseHessian):
     """H of a single module and group as a D x D matrix, by its Cholesky factor [D, D]."""
 
     factor: Tensor
@@ -134,7 +121,7 @@ def dual_inverses(Gs: list[Tensor], reg_lambda: float, reg_rule: RegRule) -> lis
     10 D, and R x R matrices cost nothing.
     """
     wide = torch.float64 if Gs[0].device.type != "mps" else torch.float32
-    kernels = [kernel_of(G.to(wide)) for G in Gs]
+    kernels = [G @ G.mT for G in (G.to(wide) for G in Gs)]
     K = torch.cat(kernels) if len(kernels) > 1 else kernels[0]  # [M, B, R, R]
     trace = K.diagonal(dim1=-2, dim2=-1).sum(-1)  # [M, B]
     sizes = [G.shape[-1] for G in Gs for _ in range(len(G))]
@@ -150,11 +137,6 @@ def dual_inverses(Gs: list[Tensor], reg_lambda: float, reg_rule: RegRule) -> lis
     counts = [len(G) for G in Gs]
     parts = zip(Gs, (root.mT @ root).split(counts), lam.split(counts), strict=True)
     return [Dual(G, inverse, lam, failed) for G, inverse, lam in parts]
-
-
-def kernel_of(G: Tensor) -> Tensor:
-    """K = G G^T, [..., R, R] for [..., R, D]."""
-    return G @ G.mT
 
 
 def primal_inverse(H: Tensor, count: int, reg_lambda: float, reg_rule: RegRule) -> Primal:

@@ -1,4 +1,4 @@
-"""Traced modules of one projected shape, computed on together.
+"""Traced modules of one projected shape, k_in and k_out, computed on together.
 
 A model has hundreds of traced modules but a handful of shapes, and one module's share of the scoring is too
 small to keep a GPU busy between two launches.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,56 +15,25 @@ from torch import Tensor
 from archer.influence.block import Block, chunk_elements
 from archer.influence.modules import TracedModule
 
-
-@dataclass(frozen=True, eq=False)
-class ModuleStack:
-    """m modules that share k_in and k_out."""
-
-    modules: tuple[TracedModule, ...]
-
-    def __len__(self) -> int:
-        return len(self.modules)
-
-    @property
-    def k_in(self) -> int:
-        """Length of v."""
-        return self.modules[0].project_in.k
-
-    @property
-    def k_out(self) -> int:
-        """Length of u."""
-        return self.modules[0].project_out.k
-
-    @property
-    def dim(self) -> int:
-        """D of each module."""
-        return self.modules[0].dim
-
-    @property
-    def scale(self) -> float:
-        """What u (x) v is to be multiplied by, one number for a shape."""
-        return self.modules[0].scale
+ModuleStack = tuple[TracedModule, ...]
+"""m modules of one shape: k_in, k_out, D and the scale of the first are those of all."""
 
 
 def stacks_of(modules: Sequence[TracedModule], blocks: Sequence[Block], most: int = 0) -> list[ModuleStack]:
     """All modules by shape, in stacks whose loaded factors stay within the chunk size.
 
-    The order of the modules depends on their shapes alone, not on the blocks: every rank has the same.
-
-    Args:
-        modules: what is traced.
-        blocks: what will be loaded, block by block.
-        most: at most so many modules in a stack; 0: as memory allows.
+    The order of the modules depends on their shapes alone, not on the blocks: every rank has the same. A
+    stack holds at most `most` modules; 0: as many as memory allows.
     """
     by_shape: dict[tuple[int, int], list[TracedModule]] = {}
     for traced in modules:
-        by_shape.setdefault((traced.project_in.k, traced.project_out.k), []).append(traced)
+        by_shape.setdefault((traced.k_in, traced.k_out), []).append(traced)
     tokens = max((math.prod(block.shape) for block in blocks), default=1)
-    stacks = []
+    stacks: list[ModuleStack] = []
     for (k_in, k_out), alike in by_shape.items():
         room = chunk_elements(blocks[0].device) // (tokens * (k_in + k_out)) if blocks else len(alike)
         size = max(1, min(room, most or len(alike)))
-        stacks += [ModuleStack(tuple(alike[i : i + size])) for i in range(0, len(alike), size)]
+        stacks += [tuple(alike[i : i + size]) for i in range(0, len(alike), size)]
     return stacks
 
 
@@ -73,7 +41,7 @@ class BlockReader:
     """Loads blocks for the two passes of scoring; few tokens are kept from the first pass for the second."""
 
     def __init__(self, blocks: Sequence[Block], modules: Sequence[TracedModule]) -> None:
-        width = sum(traced.project_in.k + traced.project_out.k for traced in modules)
+        width = sum(traced.k_in + traced.k_out for traced in modules)
         tokens = sum(math.prod(block.shape) for block in blocks)
         self._keeps = bool(blocks) and width * tokens <= chunk_elements(blocks[0].device)
         self._kept: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
@@ -82,7 +50,7 @@ class BlockReader:
         """(u [m, b, l, k_out], v [m, b, l, k_in]) as stored: see `Block.lines`."""
         key = (id(block), id(stack))
         if key not in self._kept:
-            loaded = block.lines(stack.modules)
+            loaded = block.lines(stack)
             if not self._keeps:
                 return loaded
             self._kept[key] = loaded
@@ -97,17 +65,11 @@ def response_sums(
     device: torch.device,
     dtype: torch.dtype,
 ) -> Tensor:
-    """sum_t u_t (x) v_t of every response, all stacks in one flat tensor that ranks can add up.
+    """sum_t u_t (x) v_t of each of the bundle's `members` responses, over the tokens captured here.
 
-    Args:
-        stacks: the modules.
-        blocks: the tokens captured here.
-        members: responses of the bundle.
-        reader: loads the blocks.
-        device: where the result is.
-        dtype: what it is in.
+    All stacks are in one flat tensor, [sum of m * members * D], that ranks can add up.
     """
-    total = sum(len(stack) * stack.dim for stack in stacks)
+    total = sum(len(stack) * stack[0].dim for stack in stacks)
     sums = torch.zeros(members * total, device=device, dtype=dtype)
     for stack, part in zip(stacks, views(sums, stacks, members), strict=True):
         for block in blocks:
@@ -134,11 +96,12 @@ def block_sums(
         sums = torch.bmm(u.flatten(0, 1).mT, v.flatten(0, 1), out_dtype=dtype)
     else:
         sums = torch.bmm(u.to(dtype).flatten(0, 1).mT, v.to(dtype).flatten(0, 1))
-    sums = sums[:, : stack.k_out, : stack.k_in].reshape(len(stack), -1, stack.dim)
-    return sums if stack.scale == 1.0 else sums.mul_(stack.scale)
+    shape = stack[0]
+    sums = sums[:, : shape.k_out, : shape.k_in].reshape(len(stack), -1, shape.dim)
+    return sums if shape.scale == 1.0 else sums.mul_(shape.scale)
 
 
 def views(flat: Tensor, stacks: Sequence[ModuleStack], members: int) -> list[Tensor]:
     """Each stack's part of a flat tensor, [m, members, D]."""
-    parts = flat.split([len(stack) * members * stack.dim for stack in stacks])
-    return [part.view(len(stack), members, stack.dim) for stack, part in zip(stacks, parts, strict=True)]
+    parts = flat.split([len(stack) * members * stack[0].dim for stack in stacks])
+    return [part.view(len(stack), members, stack[0].dim) for stack, part in zip(stacks, parts, strict=True)]

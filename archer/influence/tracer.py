@@ -1,4 +1,4 @@
-"""The tracer: what an engine or a loop of your own talks to.
+"""The tracer: what an engine or a custom loop talks to.
 
 Once per model, once per micro-batch, once per step:
 
@@ -23,13 +23,12 @@ from torch import Tensor, nn
 
 from archer.errors import ArcherError
 from archer.influence.block import Block
-from archer.influence.bundle import Bundle, make_bundles
+from archer.influence.bundle import Bundle, make_bundles, rows_of
 from archer.influence.capture import STORAGE, Capture, product_dtype
 from archer.influence.config import InfluenceConfig
-from archer.influence.counters import Counters, Stopwatch
-from archer.influence.describe import describe
-from archer.influence.distributed import Alone, Exchange, Ranks
-from archer.influence.factors import MicroBatch
+from archer.influence.costs import Counters, Stopwatch, describe
+from archer.influence.distributed import Exchange, Ranks
+from archer.influence.factors import TokenFactors
 from archer.influence.groups import Group, Selection, comparison_groups, select_groups
 from archer.influence.layout import Layout
 from archer.influence.modules import TracedModule, traced_modules
@@ -63,9 +62,9 @@ class InfluenceTracer:
         self.modules: list[TracedModule] = traced_modules(model, config) if config.enable else []
         self.counters = Counters()
         self.weights_of: dict[int, int] = {}  # row -> version of the weights its last scores belong to
-        self._exchange: Exchange = Alone() if process_group is None else Ranks(process_group)
+        self._exchange = Exchange() if process_group is None else Ranks(process_group)
         self._lockstep = lockstep
-        self._batches: list[MicroBatch] = []
+        self._batches: list[TokenFactors] = []
         self._versions: set[int] = set()  # of weights seen since the last metrics
         self._active: Capture | None = None
         self._objective: Objective | None = None
@@ -133,7 +132,7 @@ class InfluenceTracer:
         wanted = wanted_weights(self.config.output_function, log_probs, advantages, rewards)
         tolerance = self.config.proportionality_tolerance
         self._objective = Objective(log_probs, where, wanted, self._active, tolerance)
-        exchange = self._exchange if self._lockstep else Alone()
+        exchange = self._exchange if self._lockstep else Exchange()
         self._objective.prepare(loss, self.model, self.counters, self._stopwatch, exchange)
 
     def select(self, groups: Sequence[Group]) -> Selection:
@@ -183,12 +182,12 @@ class InfluenceTracer:
             self.reset()
 
     @property
-    def captured(self) -> tuple[MicroBatch, ...]:
+    def captured(self) -> tuple[TokenFactors, ...]:
         """The factors captured and not scored yet."""
         return tuple(self._batches)
 
-    def take(self, captured: Sequence[MicroBatch]) -> None:
-        """Put factors captured before in the place of one's own: to score them again, with other knobs.
+    def take(self, captured: Sequence[TokenFactors]) -> None:
+        """Put factors captured before in the place of its own: to score them again, with other knobs.
 
         They must come from a tracer with the same modules and projections.
         """
@@ -221,7 +220,7 @@ class InfluenceTracer:
         u, v = capture.factors()
         row, token = capture.layout.row[capture.kept], capture.layout.token[capture.kept]
         scale = None if objective is None else objective.scale()
-        batch = MicroBatch(row, token, u, v, scale, capture.lengths, version, capture.runs())
+        batch = TokenFactors(row, token, u, v, scale, capture.lengths, version, capture.runs())
         self._batches.append(batch)
         self.counters.debug_micro_batches += 1
         # Counted here, while a GPU is still at work on the backward.
@@ -240,24 +239,24 @@ class InfluenceTracer:
             )
 
     def _weight_version(self) -> int:
-        return sum(traced.module.get_parameter("weight")._version for traced in self.modules)
+        return sum(traced.weight._version for traced in self.modules)
+
+    @property
+    def _weight(self) -> Tensor:
+        return self.modules[0].weight
 
     @property
     def _stopwatch(self) -> Stopwatch:
-        device = self.modules[0].module.get_parameter("weight").device
-        return Stopwatch(self.counters, device, self.config.profile_timing)
+        return Stopwatch(self.counters, self._weight.device, self.config.profile_timing)
 
     @property
     def _device(self) -> torch.device:
-        if self.config.grad_offload_to_cpu and not self.config.force_gpu_compute:
-            return torch.device("cpu")
-        return self.modules[0].module.get_parameter("weight").device
+        on_cpu = self.config.grad_offload_to_cpu and not self.config.force_gpu_compute
+        return torch.device("cpu") if on_cpu else self._weight.device
 
     @property
     def _factor_dtype(self) -> torch.dtype:
-        if self.config.factor_dtype != "auto":
-            return STORAGE[self.config.factor_dtype]
-        return product_dtype(self.modules[0].module.get_parameter("weight"))
+        return STORAGE.get(self.config.factor_dtype) or product_dtype(self._weight)
 
     @property
     def _compute_dtype(self) -> torch.dtype:
@@ -265,7 +264,7 @@ class InfluenceTracer:
 
 
 def _emit(emitted: dict[int, Tensor], bundle: Bundle, block: Block, scores: Tensor) -> None:
-    rows = bundle.rows
+    rows = rows_of(bundle.groups)
     for member, first, line in zip(block.responses, block.first, scores, strict=True):
         row = rows[member]
         count, length = block.batch.counts[row], block.batch.lengths[row]

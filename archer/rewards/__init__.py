@@ -1,9 +1,17 @@
-"""Rewards: math verification, custom functions, the worker pool that bounds them, overlong shaping."""
+"""Rewards: the verdict on each response, by rules, in worker processes that bound what judging may cost.
 
-from archer.rewards.overlong import overlong_penalty
-from archer.rewards.registry import register_reward
-from archer.rewards.scorer import RewardConfig, RewardCounters, RewardScorer
-from archer.rewards.types import RewardRequest, RewardResult
+config.py   the settings `reward.*`
+scorer.py   a batch of responses in, results out; overlong shaping
+rules/      what a rule is; math, code, a user's function
+extract.py  the final answer or program of a response
+pool.py     worker processes;  worker.py: their inside
+math/       when two answers are the same;  code/: a problem's tests;  sandbox/: where programs run
+"""
+
+from archer.rewards.config import RewardConfig
+from archer.rewards.rules import RewardRequest, RewardResult
+from archer.rewards.rules.function import register_reward
+from archer.rewards.scorer import RewardCounters, RewardScorer, overlong_penalty
 
 __all__ = [
     "RewardConfig",

@@ -1,61 +1,19 @@
 """Scoring a batch of responses: what is certain at once here, everything else in worker processes."""
 
 import logging
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from archer.errors import ArcherError
-from archer.rewards.boxed import extract_answer
-from archer.rewards.code.config import CodeConfig
-from archer.rewards.code.judge import CodeJudge
-from archer.rewards.code.task import CodeTask
-from archer.rewards.custom import FileFunction, FunctionSource, FunctionTask, check_function
-from archer.rewards.math import MathTask, fast_verdict, reference_answers
-from archer.rewards.math.symbolic import load_math_verify
+from archer.rewards.config import RewardConfig
 from archer.rewards.pool import WorkerPool
-from archer.rewards.registry import BuiltinRule, Rule, find_rule, registered_functions
-from archer.rewards.types import RewardRequest, RewardResult, Task
+from archer.rewards.rules import RULES, RewardRequest, RewardResult, Rule, Task, Workers, find_rule
+from archer.rewards.rules.function import FunctionRule, FunctionSource
 from archer.rewards.worker import WorkerSetup
 
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class RewardConfig:
-    """How responses are judged."""
-
-    workers: int = 4
-    """The most worker processes at a time."""
-    timeout_s: float = 5.0
-    """The most seconds that one response may take; then it scores 0."""
-    memory_limit_gb: float | None = 4.0
-    """The most memory a worker may allocate; None for no limit."""
-    last_number_fallback: bool = False
-    r"""Take the last number of a response without \boxed{} as its answer."""
-    custom_path: str | None = None
-    """A Python file with a reward function, which then judges every data source."""
-    custom_name: str = "compute_score"
-    """The name of that function."""
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Further keyword arguments for that function."""
-    code: CodeConfig = field(default_factory=CodeConfig)
-    """How programs are judged."""
-
-    def __post_init__(self) -> None:
-        if self.workers < 1:
-            raise ArcherError(f"Rewards need at least one worker process, not {self.workers}.")
-        if not (math.isfinite(self.timeout_s) and self.timeout_s > 0):
-            raise ArcherError(
-                f"The reward timeout must be a positive number of seconds, not {self.timeout_s}."
-            )
-        if self.memory_limit_gb is not None and not self.memory_limit_gb > 0:
-            raise ArcherError(
-                f"The reward memory limit must be positive or none, not {self.memory_limit_gb} GB."
-            )
 
 
 @dataclass(frozen=True)
@@ -67,41 +25,27 @@ class RewardCounters:
     crashes: int = 0
 
 
-@dataclass(frozen=True)
-class _Preparation:
-    """Loads in a worker what its tasks will use, before any task's time runs."""
-
-    functions: tuple[FunctionSource, ...]
-    algebra: bool
-
-    def __call__(self) -> None:
-        if self.algebra:
-            load_math_verify()
-        for function in self.functions:
-            function.load()
-
-
 class RewardScorer:
     """Judges responses by their data source, or all by one custom function.
 
     Everything the user may have got wrong about the function is found on construction; no process is
     started before a response needs one.
 
-        with RewardScorer(RewardConfig(workers=8)) as scorer:
+        with RewardScorer(RewardConfig(num_workers=8)) as scorer:
             results = scorer.score(requests)
     """
 
     def __init__(self, config: RewardConfig) -> None:
         self._config = config
-        self._custom: FileFunction | None = None
         self._counters = RewardCounters()
-        self._pool: WorkerPool | None = None
-        self._code = CodeJudge(config.code, config.workers)
-        if config.custom_path is not None:
-            self._custom = FileFunction(
-                str(Path(config.custom_path).expanduser().resolve()), config.custom_name
-            )
-            check_function(self._custom.load(), str(self._custom), config.kwargs)
+        self._rules: dict[Hashable, Rule] = {}  # by what made them
+        self._pools: dict[Workers, WorkerPool] = {}
+        self._custom: Rule | None = None
+        function = config.custom_reward_function
+        if function.path is not None:
+            path = str(Path(function.path).expanduser().resolve())
+            source = FunctionSource(path, function.name, is_file=True)
+            self._custom = FunctionRule(config, source, config.custom_kwargs)
 
     @property
     def counters(self) -> RewardCounters:
@@ -110,109 +54,76 @@ class RewardScorer:
 
     def check(self, data_source: str, ground_truth: Any) -> None:
         """Raise the ArcherError that scoring such a row would raise: for data sets, before training."""
-        rule = self._rule(data_source)
-        if rule is BuiltinRule.CODE:
-            self._code.check(ground_truth)
-        elif isinstance(rule, BuiltinRule):
-            reference_answers(ground_truth)
+        self._rule(data_source).check(ground_truth)
 
     def score(self, requests: Sequence[RewardRequest]) -> list[RewardResult]:
         """Judge every response, in order. Only bad data or settings raise; a poisonous response scores 0."""
-        outcomes = [self._judge(request) for request in requests]
-        # Responses of a group often agree: the same algebra is done and the same program run once. A user's
-        # function is called for each.
-        keys = [
-            outcome if isinstance(outcome, MathTask | CodeTask) else index
-            for index, outcome in enumerate(outcomes)
-        ]
-        tasks: dict[MathTask | CodeTask | int, Task] = {
-            key: outcome
-            for key, outcome in zip(keys, outcomes, strict=True)
-            if not isinstance(outcome, RewardResult)
-        }
-        done = dict(zip(tasks, self._run(list(tasks.values())), strict=True))
-        results = [
-            outcome if isinstance(outcome, RewardResult) else done[key]
-            for key, outcome in zip(keys, outcomes, strict=True)
-        ]
+        by_source = {source: self._rule(source) for source in {each.data_source for each in requests}}
+        rules = [by_source[request.data_source] for request in requests]
+        outcomes = [rule.judge(request) for rule, request in zip(rules, requests, strict=True)]
+        results = self._settle(rules, outcomes)
         self._count(results)
         return results
 
     def has_answers(self, data_source: str) -> bool:
         """Tell whether responses of a data source are judged by a final answer, which can be compared."""
-        return self._rule(data_source) in (BuiltinRule.MATH, BuiltinRule.NUMERIC)
+        return self._rule(data_source).has_answers
 
     def answer(self, data_source: str, response: str) -> str | None:
         """Return a response's final answer; None if it gives none, or where something else is judged."""
-        if not self.has_answers(data_source):
-            return None
-        return extract_answer(response, self._config.last_number_fallback)
+        return self._rule(data_source).answer(response)
 
     def same_answers(self, data_source: str, pairs: Sequence[tuple[str, str]]) -> list[bool]:
         """Tell for each pair of final answers whether the data source's rule takes them for the same.
 
         A comparison that fails or takes too long says no. Nothing of this is counted: no response is judged.
         """
-        algebra = self._rule(data_source) is BuiltinRule.MATH
-        verdicts = [fast_verdict(answer, (other,)) for answer, other in pairs]
-        tasks = {
-            index: MathTask(pairs[index][0], (pairs[index][1],))
-            for index, verdict in enumerate(verdicts)
-            if verdict is None and algebra
-        }
-        done = dict(zip(tasks, self._run(list(tasks.values())) if tasks else [], strict=True))
-        return [
-            done[index].correct if index in done else bool(verdict) for index, verdict in enumerate(verdicts)
-        ]
+        rule = self._rule(data_source)
+        outcomes = [rule.same(answer, other) for answer, other in pairs]
+        return [result.correct for result in self._settle([rule] * len(pairs), outcomes)]
 
     def close(self) -> None:
         """Kill the worker processes. A later `score` starts new ones."""
-        self._code.close()
-        if self._pool is not None:
-            self._pool.close()
+        for pool in self._pools.values():
+            pool.close()
 
     def __enter__(self) -> "RewardScorer":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _rule(self, data_source: str) -> Rule:
-        return find_rule(data_source) if self._custom is None else self._custom
+        return self._custom or self._made(find_rule(data_source))
 
-    def _judge(self, request: RewardRequest) -> RewardResult | MathTask | CodeTask | FunctionTask:
-        """Return the result if it is certain at once, else the task that will give it."""
-        rule = self._rule(request.data_source)
-        if not isinstance(rule, BuiltinRule):
-            return FunctionTask(rule, request, self._config.kwargs if rule is self._custom else {})
-        if rule is BuiltinRule.CODE:
-            return self._code.judge(request.response, request.ground_truth)
-        references = reference_answers(request.ground_truth)
-        answer = extract_answer(request.response, self._config.last_number_fallback)
-        verdict = fast_verdict(answer, references)
-        if verdict is None and rule is BuiltinRule.MATH and answer is not None:
-            return MathTask(answer, references)
-        return RewardResult.of_verdict(bool(verdict))
+    def _made(self, maker: Any) -> Rule:
+        if maker not in self._rules:
+            self._rules[maker] = maker(self._config)
+        return self._rules[maker]
 
-    def _run(self, tasks: list[Task]) -> list[RewardResult]:
-        programs = {index: task for index, task in enumerate(tasks) if isinstance(task, CodeTask)}
-        others = {index: task for index, task in enumerate(tasks) if index not in programs}
-        done = dict(zip(programs, self._code.run(list(programs.values())), strict=True))
-        done |= dict(zip(others, self._run_pool(list(others.values())), strict=True))
-        return [done[index] for index in range(len(tasks))]
+    def _settle(self, rules: Sequence[Rule], outcomes: Sequence[RewardResult | Task]) -> list[RewardResult]:
+        """Return the result of each outcome. Responses of a group often agree: equal tasks are run once."""
+        done: dict[Hashable, RewardResult] = {}
+        waiting: dict[Workers, dict[Hashable, Task]] = {}
+        keys: list[Any] = list(range(len(outcomes)))
+        for index, (rule, outcome) in enumerate(zip(rules, outcomes, strict=True)):
+            if isinstance(outcome, RewardResult):
+                done[index] = outcome
+                continue
+            if outcome.repeatable:
+                keys[index] = outcome
+            waiting.setdefault(rule.workers, {})[keys[index]] = outcome
+        for workers, tasks in waiting.items():
+            done |= dict(zip(tasks, self._pool(workers).run(list(tasks.values())), strict=True))
+        return [done[key] for key in keys]
 
-    def _run_pool(self, tasks: list[Task]) -> list[RewardResult]:
-        if self._pool is None:
-            limit = self._config.memory_limit_gb
-            functions = registered_functions() if self._custom is None else (self._custom,)
-            setup = WorkerSetup(
-                memory_limit_bytes=None if limit is None else int(limit * 2**30),
-                prepare=_Preparation(functions, algebra=self._custom is None),
-            )
-            self._pool = WorkerPool(self._config.workers, self._config.timeout_s, setup)
-        return self._pool.run(tasks)
+    def _pool(self, workers: Workers) -> WorkerPool:
+        if workers not in self._pools:
+            used = [self._custom] if self._custom else [self._made(plugin.function) for plugin in RULES]
+            steps = [step for rule in used if rule.workers == workers for step in rule.preparation]
+            setup = WorkerSetup(workers.memory_limit_bytes, tuple(steps))
+            self._pools[workers] = WorkerPool(self._config.num_workers, workers.timeout_s, setup)
+        return self._pools[workers]
 
     def _count(self, results: list[RewardResult]) -> None:
         failures = [result.failure for result in results if result.failure is not None]
@@ -229,3 +140,33 @@ class RewardScorer:
                 len(results),
                 failures[0],
             )
+
+
+def overlong_penalty(length: int, max_response_length: int, buffer_len: int, penalty_factor: float) -> float:
+    """Return what to add to a response's reward for its length, in [-penalty_factor, 0].
+
+    Soft overlong shaping of DAPO: a response that comes close to the length limit loses reward gradually.
+    With L the length, M the maximum, B the buffer and f the factor:
+
+        0                     L ≤ M − B
+        f · (M − B − L) / B   M − B < L ≤ M
+        −f                    L > M
+
+    B = 0 is the hard limit: nothing is taken from any response that fits.
+    """
+    if not 0 <= buffer_len <= max_response_length:
+        raise ArcherError(
+            f"The overlong buffer is {buffer_len} tokens, but must lie between 0 and the longest response "
+            f"({max_response_length} tokens): set its len within that range."
+        )
+    if not penalty_factor >= 0:
+        raise ArcherError(
+            f"The overlong penalty_factor is {penalty_factor}, but must not be negative: "
+            "it is the most that an overlong response loses."
+        )
+    excess = length - (max_response_length - buffer_len)
+    if excess <= 0:
+        return 0.0
+    if excess >= buffer_len:
+        return -penalty_factor
+    return -penalty_factor * excess / buffer_len

@@ -1,6 +1,6 @@
 """The inside of a worker process: take a task, run it, report.
 
-Started by `archer.rewards.process` as a fresh interpreter. It imports neither torch nor the caller's main
+Started by `archer.rewards.pool` as a fresh interpreter. It imports neither torch nor the caller's main
 module. Requests arrive pickled; replies leave as JSON, one per request, so that what a task does to its own
 process cannot reach the parent's interpreter.
 """
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 
-from archer.rewards.types import RewardResult, Task
+from archer.rewards.rules import RewardResult, Task
 
 _MAX_MESSAGE_CHARS = 500
 
@@ -28,10 +28,8 @@ _MAX_MESSAGE_CHARS = 500
 class WorkerSetup:
     """What a worker is told once, before its first task."""
 
-    memory_limit_bytes: int | None
-    """The most private memory the process may have; beyond it, allocation raises MemoryError."""
-    prepare: Callable[[], object]
-    """Imports what tasks will need, so that no task's time is spent on it."""
+    memory_limit_bytes: int | None  # of private memory; beyond it, allocation raises MemoryError
+    prepare: tuple[Callable[[], object], ...]  # import what tasks need, so that no task's time is spent on it
 
 
 def main(connection_fd: int, lifeline_fd: int) -> None:
@@ -45,7 +43,8 @@ def main(connection_fd: int, lifeline_fd: int) -> None:
         # Private writable memory, not address space: torch and CUDA reserve far more than they ever touch.
         resource.setrlimit(resource.RLIMIT_DATA, (setup.memory_limit_bytes, setup.memory_limit_bytes))
     try:
-        setup.prepare()
+        for step in setup.prepare:
+            step()
     except BaseException as error:
         _reply(connection, {"failure": describe(error)})
         return

@@ -19,23 +19,18 @@ MAX_LISTED = 10
 
 @dataclass(frozen=True)
 class TraceReport:
-    """What `check_trace` found. `problems` make a trace not whole; `remarks` are what a kill or an older
-    format leaves.
-    """
+    """What `check_trace` found."""
 
     folder: Path
     kind: TraceKind
     format_version: str
-    steps: tuple[int, ...]
-    """The steps that could be read."""
+    steps: tuple[int, ...]  # those that could be read
     rows: int
     tokens: int
-    influence_tokens: int | None
-    """Tokens with an influence score; None when no step holds influence."""
-    nonfinite: tuple[tuple[str, int], ...]
-    """NaN or infinite values inside the mask where values are expected, by array."""
-    problems: tuple[str, ...]
-    remarks: tuple[str, ...]
+    influence_tokens: int | None  # with an influence score; None when no step holds influence
+    nonfinite: tuple[tuple[str, int], ...]  # NaN or infinite where values are expected, by array
+    problems: tuple[str, ...]  # make a trace not whole
+    remarks: tuple[str, ...]  # what a kill or an older format leaves
 
     @property
     def whole(self) -> bool:
@@ -51,15 +46,14 @@ class TraceReport:
         if self.influence_tokens is not None:
             share = self.influence_tokens / self.tokens if self.tokens else 0.0
             lines.append(f"  influence on {self.influence_tokens:,} tokens ({share:.1%})")
-        lines.append(f"  NaN or infinite inside the mask: {_counts(self.nonfinite)}")
+        counts = ", ".join(f"{name} {count:,}" for name, count in self.nonfinite) or "none"
+        lines.append(f"  NaN or infinite inside the mask: {counts}")
         lines += _listed("problem", self.problems) + _listed("remark", self.remarks)
         return "\n".join([*lines, "  whole" if self.whole else "  DAMAGED"])
 
 
 def check_trace(folder: str | Path) -> TraceReport:
-    """Read every step of a trace and report; raises `ArcherError` only for a folder that is no readable
-    trace at all.
-    """
+    """Read every step of a trace and report; only a folder that is no readable trace at all is an error."""
     reader = TraceReader(folder)
     problems, remarks = _folder_findings(reader)
     vocab = _vocab(reader, problems, remarks)
@@ -80,12 +74,11 @@ def check_trace(folder: str | Path) -> TraceReport:
         if arrays.influence is not None:
             has_influence = True
             influence_tokens += int(np.isfinite(arrays.influence[mask]).sum())
-        for name, count in _nonfinite(arrays).items():
-            nonfinite[name] += count
-            problems.append(
-                f"step {found.step}: {count} values of {name} inside the mask are NaN or infinite"
-            )
-        problems += [f"step {found.step}: {fault}" for fault in _faults(arrays, reader.summary.format_major)]
+        counts = _nonfinite(arrays)
+        nonfinite.update(counts)
+        faults = [f"{n} values of {name} inside the mask are NaN or infinite" for name, n in counts.items()]
+        faults += _faults(arrays, reader.summary.format_major)
+        problems += [f"step {found.step}: {fault}" for fault in faults]
         notes.update(found.notes)
         remarks += _differences(reader.entry(found.step), found, vocab)
     remarks += [f"{note} ({count} steps)" for note, count in notes.items()]
@@ -134,9 +127,7 @@ def _vocab(reader: TraceReader, problems: list[str], remarks: list[str]) -> Voca
 
 
 def _nonfinite(arrays: TraceStep) -> dict[str, int]:
-    """Values inside the mask that should be finite and are not; infinite influence counts, NaN influence
-    does not.
-    """
+    """Values inside the mask that should be finite and are not; influence may be NaN, but not infinite."""
     held, mask = arrays.arrays(), arrays.response_mask
     counts = {name: int((~np.isfinite(held[name][mask])).sum()) for name in EXPECTED_FINITE if name in held}
     if arrays.influence is not None:
@@ -162,9 +153,7 @@ def _faults(arrays: TraceStep, format_major: int) -> list[str]:
 
 
 def _differences(entry: StepEntry, found: LoadedStep, vocab: Vocab | None) -> list[str]:
-    """A step replaced just before a kill still has its old manifest line; a model's vocabulary may be
-    padded.
-    """
+    """A step replaced just before a kill has its old manifest line; a model's vocabulary may be padded."""
     remarks = []
     statistics = None if entry.line is None else entry.line.statistics
     arrays = found.arrays
@@ -178,10 +167,6 @@ def _differences(entry: StepEntry, found: LoadedStep, vocab: Vocab | None) -> li
     if vocab is not None and ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < len(vocab):
         remarks.append(f"step {found.step}: some token ids are not in vocab.npz")
     return remarks
-
-
-def _counts(counts: tuple[tuple[str, int], ...]) -> str:
-    return ", ".join(f"{name} {count:,}" for name, count in counts) or "none"
 
 
 def _listed(label: str, items: tuple[str, ...]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,22 +9,14 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from archer.errors import ArcherError
+from archer.errors import ArcherError, visible
 from archer.trace.check import check_trace
 from archer.trace.reader import TraceReader, find_traces
 from archer.trace.show import Metric, render_step
-from archer.trace.visible import visible
 
 app = typer.Typer(help="Check and show the traces of a run.", no_args_is_help=True)
 
 Folder = Annotated[Path, typer.Argument(help="A trace folder, or the output folder of a run.", metavar="DIR")]
-
-
-class MetricChoice(Enum):
-    """What tokens are coloured by."""
-
-    entropy = "entropy"
-    influence = "influence"
 
 
 @app.command()
@@ -47,7 +38,7 @@ def show(
     folder: Folder,
     step: Annotated[int, typer.Option(help="The training step to show.")],
     metric: Annotated[
-        MetricChoice | None,
+        Metric | None,
         typer.Option(help="Colour tokens by this; by default influence where there is any."),
     ] = None,
     response: Annotated[int | None, typer.Option(help="The response (row of the step) to show.")] = None,
@@ -57,17 +48,11 @@ def show(
     """Print the tokens of a response coloured by entropy or influence, and its most extreme tokens."""
     with _user_errors():
         readers = [TraceReader(path) for path in find_traces(folder)]
-        reader = _holding(readers, None if metric is None else metric.value)
-        chosen: Metric = metric.value if metric is not None else reader.summary.kind
+        # The entropy trace has all rows, the influence trace the selected ones with both metrics.
+        preferred = metric or "influence"
+        reader = next((reader for reader in readers if reader.summary.kind == preferred), readers[0])
+        chosen = metric or reader.summary.kind
         render_step(Console(), reader, step, metric=chosen, response=response, group=group, top=top)
-
-
-def _holding(readers: list[TraceReader], metric: Metric | None) -> TraceReader:
-    """The trace to show: the entropy trace has all rows, the influence trace the selected ones with both
-    metrics.
-    """
-    preferred = metric or "influence"
-    return next((reader for reader in readers if reader.summary.kind == preferred), readers[0])
 
 
 @contextmanager

@@ -1,20 +1,22 @@
-"""File operations that survive a kill at any instant, and paths that never leave the trace folder."""
+"""The folder of a trace: file names, operations that survive a kill, and `summary.json`, what the trace is.
 
-import os
-import stat
-from collections.abc import Callable
+No path ever leaves the folder, and nothing that stands in a file is taken for what it claims to be.
+"""
+
+import json
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
 from archer.errors import ArcherError
-from archer.files import sync_folder
+from archer.files import TEMPORARY_SUFFIX, replace_atomically
+from archer.trace.schema import FORMAT_MAJOR, FORMAT_VERSION, TRACE_KINDS, TraceKind
 
 STEPS_FOLDER = "steps"
 MANIFEST = "manifest.jsonl"
 SUMMARY = "summary.json"
 LATEST = "latest_step.txt"
 VOCAB = "vocab.npz"
-TEMPORARY_SUFFIX = ".tmp"
 
 
 def step_file_name(step: int) -> str:
@@ -31,32 +33,10 @@ def step_of_file_name(name: str) -> int | None:
     return step if name == step_file_name(step) else None
 
 
-def replace_atomically(path: Path, fill: Callable[[BinaryIO], object], *, fsync: bool) -> int:
-    """Write a file under a hidden temporary name in its folder, rename it into place, return its size.
-
-    With `fsync` content and name are on disk before this returns, so that even a power cut leaves the old
-    file or the new one; without it that holds for a killed process only.
-    """
-    temporary = path.with_name(f".{path.name}{TEMPORARY_SUFFIX}")
-    with temporary.open("wb") as file:
-        fill(file)
-        file.flush()
-        size = file.tell()
-        if fsync:
-            os.fsync(file.fileno())
-    temporary.replace(path)
-    if fsync:
-        sync_folder(path.parent)
-    return size
-
-
 def leftover_temporaries(folder: Path) -> list[Path]:
     """Temporary files in a trace folder: a writer at work, or one that was killed."""
-    found: list[Path] = []
-    for place in (folder, folder / STEPS_FOLDER):
-        if place.is_dir():
-            found += sorted(place.glob(f".*{TEMPORARY_SUFFIX}"))
-    return found
+    places = (folder, folder / STEPS_FOLDER)
+    return [path for place in places for path in sorted(place.glob(f".*{TEMPORARY_SUFFIX}"))]
 
 
 def regular_file_inside(folder: Path, relative: str) -> Path | None:
@@ -73,6 +53,100 @@ def regular_file_inside(folder: Path, relative: str) -> Path | None:
         )
     if not resolved.exists():
         return None
-    if not stat.S_ISREG(resolved.stat().st_mode):
+    if not resolved.is_file():
         raise ArcherError(f"{relative} in {folder} is not a regular file.")
     return resolved
+
+
+def finite_number(value: object) -> float | None:
+    """A JSON value as a number that is safe to plot, None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    # comparisons, because a JSON integer may overflow a float
+    return value if -1e300 < value < 1e300 else None
+
+
+def whole_number(value: object) -> int | None:
+    """A JSON value as a count, None for anything else."""
+    number = finite_number(value)
+    return None if number is None else int(number)
+
+
+MAX_SUMMARY_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class TraceSummary:
+    """Run-level facts of a trace."""
+
+    kind: TraceKind
+    format_version: str = FORMAT_VERSION
+    write_every: int = 1
+    steps: int = 0
+    latest_step: int | None = None
+    created: float | None = None  # Unix time at which the trace was started
+    updated: float | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)  # plain JSON that the run wants to be known by
+
+    @property
+    def format_major(self) -> int:
+        """The part of the version that decides whether a reader understands the trace."""
+        return _major(self.format_version)
+
+
+def write_summary(folder: Path, summary: TraceSummary, *, fsync: bool) -> None:
+    """Replace the trace's summary."""
+    content = json.dumps(summary.__dict__, indent=2, allow_nan=False).encode() + b"\n"
+    replace_atomically(folder / SUMMARY, lambda file: file.write(content), fsync=fsync)
+
+
+def read_summary(folder: Path) -> TraceSummary | None:
+    """The trace's summary, None where there is none; a trace without `format_version` is of the first format.
+
+    Raises `ArcherError` for a newer major version, and for a file that is not a summary.
+    """
+    path = regular_file_inside(folder, SUMMARY)
+    if path is None:
+        return None
+    if path.stat().st_size > MAX_SUMMARY_BYTES:
+        raise ArcherError(f"{path} is larger than {MAX_SUMMARY_BYTES} bytes; it is not a trace summary.")
+    try:
+        record = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ArcherError(
+            f"{path} is not valid JSON ({error}); remove it to read the trace without it."
+        ) from error
+    if not isinstance(record, dict):
+        raise ArcherError(f"{path} holds a JSON {type(record).__name__}, expected an object.")
+    version = str(record.get("format_version", "1"))
+    if _major(version) > FORMAT_MAJOR:
+        raise ArcherError(
+            f"{folder} is a trace of format {version}; this Archer reads formats up to {FORMAT_MAJOR}.x. "
+            "Update Archer to read it."
+        )
+    kind = record.get("kind")
+    metadata = record.get("metadata")
+    return TraceSummary(
+        kind=kind if kind in TRACE_KINDS else kind_of_folder(folder),
+        format_version=version,
+        write_every=whole_number(record.get("write_every")) or 1,
+        steps=whole_number(record.get("steps")) or 0,
+        latest_step=whole_number(record.get("latest_step")),
+        created=finite_number(record.get("created")),
+        updated=finite_number(record.get("updated")),
+        metadata=metadata if isinstance(metadata, dict) else {},
+    )
+
+
+def kind_of_folder(folder: Path) -> TraceKind:
+    """The kind of a trace that does not say it: older traces are told apart by their folder's name alone."""
+    return "influence" if "influence" in folder.resolve().name else "entropy"
+
+
+def _major(version: str) -> int:
+    head = version.split(".")[0]
+    if not (head.isascii() and head.isdigit() and len(head) < 6):
+        raise ArcherError(
+            f"trace format_version is {version[:40]!r}, expected a number such as {FORMAT_VERSION!r}."
+        )
+    return int(head)

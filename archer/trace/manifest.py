@@ -1,13 +1,83 @@
-"""`manifest.jsonl`: one JSON line per written step, append only; the last line for a step wins."""
+"""`manifest.jsonl`: one JSON line per written step, append only; the last line for a step wins.
+
+A line holds the few numbers that a timeline needs, so no step file is opened for them.
+"""
 
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
-from archer.trace.files import MANIFEST, STEPS_FOLDER, regular_file_inside, replace_atomically, step_file_name
-from archer.trace.statistics import StepStatistics, finite_number, whole_number
+import numpy as np
+
+from archer.files import replace_atomically
+from archer.trace.files import (
+    MANIFEST,
+    STEPS_FOLDER,
+    finite_number,
+    regular_file_inside,
+    step_file_name,
+    whole_number,
+)
+from archer.trace.schema import TraceStep
+
+_COUNTS = ("rows", "tokens", "groups", "max_response_length", "influence_tokens")
+
+
+@dataclass(frozen=True)
+class StepStatistics:
+    """Means over valid tokens or responses; None where there is nothing to average or in an older trace."""
+
+    rows: int | None = None
+    tokens: int | None = None
+    groups: int | None = None
+    mean_response_length: float | None = None
+    max_response_length: int | None = None
+    mean_entropy: float | None = None
+    mean_log_prob: float | None = None
+    mean_reward: float | None = None
+    accepted_share: float | None = None
+    mean_abs_influence: float | None = None
+    influence_tokens: int | None = None
+    """Tokens whose influence was computed."""
+
+    @classmethod
+    def of(cls, step: TraceStep) -> "StepStatistics":
+        """Compute them, in float64, skipping NaN."""
+        lengths, mask = step.lengths, step.response_mask
+        influence = None if step.influence is None else np.abs(step.influence[mask])
+        return cls(
+            rows=step.rows,
+            tokens=int(lengths.sum()),
+            groups=None if step.group_id is None else int(np.unique(step.group_id).size),
+            mean_response_length=_mean(lengths),
+            max_response_length=int(lengths.max(initial=0)),
+            mean_entropy=_mean(step.entropies[mask]),
+            mean_log_prob=None if step.log_probs is None else _mean(step.log_probs[mask]),
+            mean_reward=None if step.reward is None else _mean(step.reward),
+            accepted_share=None if step.accepted is None else _mean(step.accepted),
+            mean_abs_influence=None if influence is None else _mean(influence),
+            influence_tokens=None if influence is None else int(np.isfinite(influence).sum()),
+        )
+
+    @classmethod
+    def from_json(cls, line: dict[str, Any]) -> "StepStatistics":
+        """Read what a manifest line holds; unknown keys are left, what is no finite number becomes None."""
+        counts = {name: whole_number(line.get(name)) for name in _COUNTS}
+        means = {f.name: finite_number(line.get(f.name)) for f in fields(cls) if f.name not in _COUNTS}
+        return cls(**counts, **means)  # type: ignore[arg-type]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers and None, by field name."""
+        return asdict(self)
+
+
+def _mean(values: np.ndarray) -> float | None:
+    finite = values[np.isfinite(values)]
+    return float(finite.mean(dtype=np.float64)) if finite.size else None
+
 
 MAX_LINE_BYTES = 2**20
 MAX_STEP = 10**15
@@ -19,12 +89,9 @@ class ManifestLine:
 
     step: int
     statistics: StepStatistics
-    size: int | None = None
-    """Bytes of the step file."""
-    seconds: float | None = None
-    """Time the background writer took."""
-    time: float | None = None
-    """Unix time at which the step file was complete."""
+    size: int | None = None  # bytes of the step file
+    seconds: float | None = None  # that the background writer took
+    time: float | None = None  # Unix time at which the step file was complete
 
     def to_bytes(self) -> bytes:
         """The line as it stands in the file. The file name is for people: readers derive it from the step."""
@@ -43,17 +110,13 @@ class ManifestLine:
 class BadLine:
     """A manifest line that is not a JSON object with a step."""
 
-    number: int
-    """Counted from 1."""
-    torn: bool
-    """The last line, without its newline: what a kill in the middle of an append leaves."""
+    number: int  # counted from 1
+    torn: bool  # the last line, without its newline: what a kill in the middle of an append leaves
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest as read: the winning line of each step, in step order, and the lines that could not be
-    read.
-    """
+    """A manifest as read: the winning line of each step, in order, and the lines that could not be read."""
 
     lines: dict[int, ManifestLine]
     bad: tuple[BadLine, ...] = ()

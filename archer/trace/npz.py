@@ -1,10 +1,11 @@
-"""Step files: ordinary compressed `.npz`, written fast and read with suspicion.
+"""Step files: ordinary compressed `.npz`, written fast and read defensively.
 
 Writing differs from `np.savez_compressed` only in the deflate level: level 1 takes half the time of the
 default 6 on trace arrays for 3 % more bytes. Reading never unpickles and looks at every header before it
-makes room for the data.
+makes room for the data; arrays come in the dtypes of the contract, whatever version of the format wrote them.
 """
 
+import math
 import struct
 import tokenize
 import zipfile
@@ -19,26 +20,15 @@ import numpy as np
 from numpy.lib import format as npy
 
 from archer.errors import ArcherError
+from archer.trace.schema import ALWAYS, SPECS, ArraySpec, check_shapes
 
 DEFLATE_LEVEL = 1
 MAX_STEP_BYTES = 8 * 2**30
 """Most bytes that the arrays of one file may unfold to; 4096 responses x 32768 tokens need 2 GiB."""
 _CHUNK = 16 * 2**20
 _MAX_DIMENSIONS = 2
-_DECODING_ERRORS = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    tokenize.TokenError,
-    OSError,
-    EOFError,
-    ValueError,
-    LookupError,
-    SyntaxError,
-    RuntimeError,
-    MemoryError,
-    OverflowError,
-)
+_PARSERS_RAISE = (zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, SyntaxError)
+_CONTENT_RAISES = (OSError, EOFError, ValueError, LookupError, RuntimeError, MemoryError, OverflowError)
 
 
 class DamagedFileError(ArcherError):
@@ -57,10 +47,7 @@ class ArrayHeader:
     @property
     def count(self) -> int:
         """Number of elements."""
-        total = 1
-        for size in self.shape:
-            total *= size
-        return total
+        return math.prod(self.shape)
 
 
 def write_npz(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
@@ -155,11 +142,56 @@ def _read_header(stream: IO[bytes], name: str) -> ArrayHeader:
 
 @contextmanager
 def _reporting_damage() -> Iterator[None]:
-    """Turn what zipfile, zlib and NumPy's header parser raise on foreign bytes into one error that names
-    the reason.
-    """
+    """Turn what zipfile, zlib and NumPy's header parser raise on foreign bytes into one error with reason."""
     try:
         yield
-    except _DECODING_ERRORS as error:
+    except (*_PARSERS_RAISE, *_CONTENT_RAISES) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DamagedFileError(f"unreadable: {reason}") from error
+
+
+PROMPTS = ("prompt_ids", "prompt_offsets")
+
+
+def load_arrays(path: Path, names: Collection[str]) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    """Read the named arrays that the file holds; the remarks say what an older format keeps out of reach.
+
+    All headers are checked before any data is read: dtype, agreement of the shapes, total size. Raises
+    `ArcherError` when one does not hold. Arrays of Python objects, as older traces have for prompts, are
+    left out with a remark: reading them would mean unpickling.
+    """
+    with NpzReader(path, only=tuple(SPECS)) as npz:
+        plain = {name: header for name, header in npz.headers.items() if not header.dtype.hasobject}
+        notes = [_note(name) for name in npz.headers if name not in plain and name not in ALWAYS]
+        if ("prompt_ids" in plain) != ("prompt_offsets" in plain):
+            if "prompt_ids" in plain:
+                notes.append("prompt_ids has no prompt_offsets; prompts need re-export")
+            for name in PROMPTS:
+                plain.pop(name, None)
+        missing = [name for name in ALWAYS if name not in plain]
+        if missing:
+            raise DamagedFileError(f"the file lacks {', '.join(missing)}")
+        for name, header in plain.items():
+            if not SPECS[name].castable_from(header.dtype):
+                raise DamagedFileError(f"{name} is {header.dtype}, expected {SPECS[name].dtype}")
+        check_shapes({name: header.shape for name, header in plain.items()})
+        arrays = {name: _cast(SPECS[name], npz.read(name)) for name in names if name in plain}
+    return arrays, tuple(notes)
+
+
+def _note(name: str) -> str:
+    if name in PROMPTS:
+        return "prompts are stored as Python objects, which are never unpickled; prompts need re-export"
+    return f"{name} is stored as Python objects, which are never unpickled; it needs re-export"
+
+
+def _cast(spec: ArraySpec, array: np.ndarray) -> np.ndarray:
+    if spec.dtype == "U":
+        return array
+    target = np.dtype(spec.dtype)
+    if target.kind == "i" and array.size:
+        bounds = np.iinfo(target)
+        if int(array.min()) < bounds.min or int(array.max()) > bounds.max:
+            raise DamagedFileError(f"{spec.name} holds values outside {spec.dtype}")
+    with np.errstate(over="ignore"):
+        return array.astype(target, copy=False)

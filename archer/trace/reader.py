@@ -14,12 +14,19 @@ from pathlib import Path
 import numpy as np
 
 from archer.errors import ArcherError
-from archer.trace.files import MANIFEST, STEPS_FOLDER, regular_file_inside, step_file_name, step_of_file_name
+from archer.trace.files import (
+    MANIFEST,
+    STEPS_FOLDER,
+    TraceSummary,
+    kind_of_folder,
+    read_summary,
+    regular_file_inside,
+    step_file_name,
+    step_of_file_name,
+)
 from archer.trace.manifest import BadLine, Manifest, ManifestLine, read_manifest
-from archer.trace.npz import DamagedFileError
+from archer.trace.npz import DamagedFileError, load_arrays
 from archer.trace.schema import SPECS, TraceStep
-from archer.trace.step_file import load_arrays
-from archer.trace.summary import TraceSummary, kind_of_folder, read_summary
 from archer.trace.vocab import Vocab, read_vocab
 
 MISSING = "its file is missing"
@@ -50,12 +57,8 @@ class StepEntry:
     """What is known of a step without opening its file."""
 
     step: int
-    line: ManifestLine | None
-    """None where the manifest lacks the step: older traces, and a kill between the step file and its
-    manifest line.
-    """
-    problem: StepProblem | None
-    """Known damage; a file that looks sound may still turn out damaged when it is read."""
+    line: ManifestLine | None  # None in older traces, and after a kill between the step file and its line
+    problem: StepProblem | None  # known damage; what looks sound may still turn out damaged when it is read
 
 
 @dataclass(frozen=True)
@@ -119,13 +122,13 @@ class TraceReader:
     def read(self, step: int) -> LoadedStep:
         """The arrays of one step; raises `DamagedStepError` when they cannot be read."""
         with self._reporting(step):
-            arrays, notes = load_arrays(self._step_file(step), tuple(SPECS))
+            arrays, notes = load_arrays(self.step_file(step), tuple(SPECS))
             return LoadedStep(step, TraceStep(**arrays), notes)
 
     def read_arrays(self, step: int, names: Collection[str]) -> dict[str, np.ndarray]:
         """Some arrays of one step without the cost of the others; those the trace lacks are left out."""
         with self._reporting(step):
-            return load_arrays(self._step_file(step), names)[0]
+            return load_arrays(self.step_file(step), names)[0]
 
     def __iter__(self) -> Iterator[LoadedStep | StepProblem]:
         """All steps in order, one in memory at a time; a damaged one as its problem."""
@@ -135,7 +138,8 @@ class TraceReader:
             except DamagedStepError as error:
                 yield error.problem
 
-    def _step_file(self, step: int) -> Path:
+    def step_file(self, step: int) -> Path:
+        """The file of a step inside the trace folder; links that lead out are refused."""
         path = regular_file_inside(self.folder, f"{STEPS_FOLDER}/{step_file_name(step)}")
         if path is None:
             raise DamagedFileError(MISSING)

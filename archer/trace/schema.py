@@ -28,11 +28,9 @@ class ArraySpec:
     """Contract of one array in a step file."""
 
     name: str
-    dtype: str
-    """NumPy dtype, `U` for unicode of any width."""
+    dtype: str  # NumPy dtype, `U` for unicode of any width
     layout: Layout
-    required_in: tuple[TraceKind, ...] = TRACE_KINDS
-    """The kinds of trace that a writer must give this array to."""
+    required_in: tuple[TraceKind, ...] = TRACE_KINDS  # the traces that a writer must give this array to
 
     def castable_from(self, dtype: np.dtype) -> bool:
         """Whether values stored as `dtype` may be read as this array without changing their meaning."""
@@ -200,9 +198,7 @@ def check_dtype(spec: ArraySpec, dtype: np.dtype) -> None:
 
 
 def check_shapes(shapes: dict[str, tuple[int, ...]]) -> None:
-    """Refuse shapes that disagree with the [N, L] of `response_mask`; works on headers, before any data is
-    read.
-    """
+    """Refuse shapes that disagree with the [N, L] of `response_mask`, before any data is read."""
     mask = shapes["response_mask"]
     if len(mask) != 2:
         raise ArcherError(f"response_mask must be [N, L], got shape {mask}.")

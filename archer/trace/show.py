@@ -12,10 +12,9 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from archer.errors import ArcherError
+from archer.errors import ArcherError, visible
 from archer.trace.reader import LoadedStep, TraceReader
 from archer.trace.schema import TraceStep
-from archer.trace.visible import visible
 from archer.trace.vocab import Vocab
 
 Metric = Literal["entropy", "influence"]
@@ -65,7 +64,7 @@ def render_step(
         console.print(Text(f"note: {note}", style="yellow"))
     if group is not None:
         console.print(_group_table(arrays, values, rows, metric, group))
-    console.print(_headline(arrays, step, row))
+    console.print(Text(" · ".join([f"step {step}", *_facts(arrays, row)]), style="bold"))
     prompt = arrays.prompt(row)
     if prompt is not None:
         text = "".join(token_texts(reader.vocab, prompt))
@@ -74,7 +73,7 @@ def render_step(
     mask = arrays.response_mask[row]
     length = int(np.flatnonzero(mask)[-1]) + 1 if mask.any() else 0
     tokens = token_texts(reader.vocab, arrays.responses[row, :length])
-    bound = _bound(values[row][mask])
+    bound = bound_of(values[row][mask])
     console.print(_coloured(tokens, values[row, :length], mask[:length], metric, bound))
     console.print(_legend(metric, bound, bool(np.isfinite(values[row][mask]).all())))
     if top:
@@ -123,9 +122,9 @@ def _rows(arrays: TraceStep, step: int, group: int | None) -> list[int]:
     return rows
 
 
-def _bound(values: np.ndarray) -> float:
-    """99th percentile of |value|, so that one outlier does not bleach the rest."""
-    finite = np.abs(values[np.isfinite(values)])
+def bound_of(values: np.ndarray) -> float:
+    """99th percentile of |value|, so that one outlier does not bleach the rest; 1 where all are zero."""
+    finite = np.abs(values[np.isfinite(values)].astype(np.float64))
     bound = float(np.percentile(finite, 99)) if finite.size else 0.0
     return bound if bound > 0 else 1.0
 
@@ -142,10 +141,6 @@ def _facts(arrays: TraceStep, row: int) -> list[str]:
     if arrays.uid is not None:
         facts.append(f"uid {visible(str(arrays.uid[row]))}")
     return facts
-
-
-def _headline(arrays: TraceStep, step: int, row: int) -> Text:
-    return Text(" · ".join([f"step {step}", *_facts(arrays, row)]), style="bold")
 
 
 def _coloured(tokens: list[str], values: np.ndarray, mask: np.ndarray, metric: Metric, bound: float) -> Text:

@@ -1,4 +1,4 @@
-"""Writes a trace while training goes on.
+"""Writes a trace while training continues.
 
 Order of the files of a step: the step file under a hidden temporary name, its rename, the manifest line, then
 `latest_step.txt` and `summary.json`. A kill between any two of them leaves a trace that is whole.
@@ -14,34 +14,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 from archer.errors import ArcherError
+from archer.files import replace_atomically
 from archer.trace import files, manifest
+from archer.trace.files import TraceSummary, read_summary, write_summary
+from archer.trace.manifest import StepStatistics
 from archer.trace.npz import DamagedFileError, write_npz
 from archer.trace.schema import FORMAT_VERSION, TRACE_KINDS, TraceKind, TraceStep, check_complete
-from archer.trace.statistics import StepStatistics
-from archer.trace.summary import TraceSummary, read_summary, write_summary
 from archer.trace.vocab import Vocab, read_vocab, write_vocab
-
-
-class StepSink(Protocol):
-    """What a trainer sees of a trace, enabled or not."""
-
-    def wants(self, step: int) -> bool:
-        """Whether this step will be written; capturing for another is wasted work."""
-
-    def write(self, step: int, arrays: TraceStep) -> None:
-        """Hand over a step; it must not be changed afterwards."""
-
-    def truncate_after(self, step: int) -> None:
-        """Drop all later steps: the run goes on from a checkpoint of this one."""
-
-    def flush(self) -> None:
-        """Wait until everything handed over is written."""
-
-    def close(self) -> None:
-        """Flush and end."""
 
 
 class NullTraceWriter:
@@ -73,7 +55,7 @@ class NullTraceWriter:
 class TraceWriter:
     """Appends steps to a trace folder from a background thread. A context manager.
 
-    Opening an existing trace goes on with it: a torn manifest tail is repaired and a killed writer's
+    Opening an existing trace continues it: a torn manifest tail is repaired and a killed writer's
     temporary files are removed. One process writes a trace at a time.
 
     At most `queue_size` steps are in flight, the one being written included; `write` blocks while that many
@@ -109,14 +91,11 @@ class TraceWriter:
         self._error: tuple[int, BaseException] | None = None
         self._closed = False
         self._slots = threading.Semaphore(queue_size)
-        self._queue: queue.SimpleQueue[tuple[int, TraceStep] | None] = queue.SimpleQueue()
-        self._idle = threading.Condition()
-        self._in_flight = 0
+        self._queue: queue.Queue[tuple[int, TraceStep] | None] = queue.Queue()
         self._thread = threading.Thread(target=self._run, name=f"{kind}-trace-writer", daemon=True)
         self._thread.start()
-        atexit.register(
-            self.close
-        )  # a daemon thread would otherwise lose the last step of a script without `close`
+        # A daemon thread would otherwise lose the last step of a script without `close`.
+        atexit.register(self.close)
 
     def __enter__(self) -> "TraceWriter":
         return self
@@ -138,9 +117,7 @@ class TraceWriter:
         return step % self._summary.write_every == 0
 
     def write(self, step: int, arrays: TraceStep) -> None:
-        """Hand over a step, replacing an earlier one of the same number. Steps that are not wanted are left
-        out.
-        """
+        """Hand over a step, replacing an earlier one of the same number; steps not wanted are left out."""
         if self._closed:
             raise ArcherError(f"trace {self.folder} is closed; step {step} cannot be written.")
         if not 0 <= step < manifest.MAX_STEP:
@@ -150,20 +127,15 @@ class TraceWriter:
             return
         check_complete(arrays, self._summary.kind)
         self._slots.acquire()
-        with self._idle:
-            self._in_flight += 1
         self._queue.put((step, arrays))
 
     def flush(self) -> None:
         """Wait until every step handed over is in the trace."""
-        with self._idle:
-            self._idle.wait_for(lambda: self._in_flight == 0)
+        self._queue.join()
         self._raise_error()
 
     def truncate_after(self, step: int) -> None:
-        """Drop all steps after `step`, which a killed run wrote beyond the checkpoint that training resumes
-        from.
-        """
+        """Drop all steps after `step`, which a killed run wrote beyond the checkpoint it resumes from."""
         self.flush()
         with self._writable():
             kept = {s: line for s, line in manifest.read_manifest(self.folder).lines.items() if s <= step}
@@ -240,16 +212,13 @@ class TraceWriter:
             finally:
                 del item, arrays  # free the arrays before the next step arrives
                 self._slots.release()
-                with self._idle:
-                    self._in_flight -= 1
-                    self._idle.notify_all()
+                self._queue.task_done()
+        self._queue.task_done()
 
     def _write_step(self, step: int, arrays: TraceStep) -> None:
         start = time.perf_counter()
         path = self.folder / files.STEPS_FOLDER / files.step_file_name(step)
-        size = files.replace_atomically(
-            path, lambda file: write_npz(file, arrays.arrays()), fsync=self._fsync
-        )
+        size = replace_atomically(path, lambda file: write_npz(file, arrays.arrays()), fsync=self._fsync)
         line = manifest.ManifestLine(
             step=step,
             statistics=StepStatistics.of(arrays),
@@ -268,7 +237,7 @@ class TraceWriter:
             (self.folder / files.LATEST).unlink(missing_ok=True)
         else:
             content = f"{latest}\n".encode()
-            files.replace_atomically(
+            replace_atomically(
                 self.folder / files.LATEST, lambda file: file.write(content), fsync=self._fsync
             )
         self._summary = replace(
@@ -287,6 +256,10 @@ class TraceWriter:
                 f"trace step {step} could not be written to {self.folder}: {error}. "
                 "The trace would have a hole: make room or fix the folder, then resume."
             ) from error
+
+
+StepSink = TraceWriter | NullTraceWriter
+"""What a trainer sees of a trace, enabled or not."""
 
 
 def _json(metadata: Mapping[str, Any] | None) -> dict[str, Any]:

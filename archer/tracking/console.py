@@ -3,14 +3,13 @@
 import time
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
-
-from archer.config.model import ValKwargs
 
 BARS = "▁▂▃▄▅▆▇█"
 SHOWN = (
@@ -87,7 +86,31 @@ class ConsoleProgress:
         return (time.monotonic() - self._started) / done * (self.total - step)
 
 
-def sampled_how(options: ValKwargs) -> str:
+class SamplingOptions(Protocol):
+    """What `sampled_how` reads of a section of settings."""
+
+    @property
+    def n(self) -> int:
+        """Responses per prompt."""
+
+    @property
+    def do_sample(self) -> bool:
+        """False: greedy."""
+
+    @property
+    def temperature(self) -> float:
+        """Of the sampling."""
+
+    @property
+    def top_p(self) -> float:
+        """1: all tokens."""
+
+    @property
+    def top_k(self) -> int:
+        """-1: all tokens."""
+
+
+def sampled_how(options: SamplingOptions) -> str:
     """Say how an accuracy was sampled, without which it means little: `4 samples a prompt, temperature 1`."""
     if not options.do_sample:
         return "greedy"

@@ -12,7 +12,7 @@ class JsonlTracker:
     """Appends metrics to a file; a resumed run first drops the lines it is about to write again."""
 
     def __init__(self, path: Path, last_step: int) -> None:
-        """`last_step`: the step training goes on from; later lines of a killed run are removed."""
+        """`last_step`: the step training resumes from; later lines of a killed run are removed."""
         if path.is_file():
             kept = [line for line in path.read_text().splitlines(keepends=True) if _step(line) <= last_step]
             write_atomically(path, "".join(kept))

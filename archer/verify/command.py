@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from archer.errors import ArcherError
 from archer.files import write_atomically
-from archer.verify.report import all_hold, print_report, progress_line, verdict
-
-if TYPE_CHECKING:
-    from archer.verify.result import CheckResult
+from archer.verify.report import CheckResult, all_hold, print_report, progress_line, verdict
 
 FULL_PROMPTS, QUICK_PROMPTS = 24, 4
 
@@ -52,31 +49,30 @@ def verify(
     console = Console()
     results = _run(console, seed, count, responses, quick)
     seconds = time.perf_counter() - begin
-    print_report(console, [result for result, _ in results])
+    print_report(console, results)
     if json_file is not None:
         settings = {"seed": seed, "prompts": count, "responses": responses, "quick": quick}
-        write_atomically(json_file, _json(results, settings, seconds))
-    console.print(verdict([result for result, _ in results], seconds), highlight=False)
-    raise typer.Exit(0 if all_hold([result for result, _ in results]) else 1)
+        checks = [result.to_json() for result in results]
+        document = {"passed": all_hold(results), **settings, "seconds": round(seconds, 3), "checks": checks}
+        write_atomically(json_file, json.dumps(document, indent=2, allow_nan=False) + "\n")
+    console.print(verdict(results, seconds), highlight=False)
+    raise typer.Exit(0 if all_hold(results) else 1)
 
 
-def _run(
-    console: Console, seed: int, prompts: int, responses: int, quick: bool
-) -> list[tuple[CheckResult, float]]:
+def _run(console: Console, seed: int, prompts: int, responses: int, quick: bool) -> list[CheckResult]:
     """Run everything with a line of progress for each check."""
-    with console.status("loading the embedded model"):
+    with console.status("loading torch"):
         # Here, because torch and transformers take seconds that --help should not.
         from transformers.utils import logging as transformers_logging
 
         from archer.verify import suite
-        from archer.verify.sample import draw_sample, embedded_model
+        from archer.verify.sample import draw_sample
 
         transformers_logging.disable_progress_bar()
-        model = embedded_model()
     results = []
     with suite.one_thread():
         with console.status(f"sampling {prompts} x {responses} responses"):
-            sample = draw_sample(model, prompts, responses, seed)
+            model, sample = draw_sample(prompts, responses, seed)
         console.print(
             f"{len(sample.rewards)} responses of the embedded model to {prompts} held-out problems, "
             f"{int(sample.rewards.sum())} accepted, {sum(sample.lengths)} tokens (seed {seed})",
@@ -84,14 +80,6 @@ def _run(
         )
         for check in suite.checks(model, sample, suite.QUICK if quick else suite.FULL, seed):
             with console.status(check.name):
-                result, seconds = suite.run(check)
-            console.print(progress_line(result, seconds), highlight=False)
-            results.append((result, seconds))
+                results.append(suite.run(check))
+            console.print(progress_line(results[-1]), highlight=False)
     return results
-
-
-def _json(results: list[tuple[CheckResult, float]], settings: dict[str, int | bool], seconds: float) -> str:
-    checks = [result.to_json() | {"seconds": round(spent, 3)} for result, spent in results]
-    passed = all_hold([result for result, _ in results])
-    document = {"passed": passed, **settings, "seconds": round(seconds, 3), "checks": checks}
-    return json.dumps(document, indent=2, allow_nan=False) + "\n"

@@ -1,32 +1,91 @@
-"""Results as tables for the terminal."""
+"""What a check hands back, and its tables for the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isnan
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from archer.verify.result import CheckResult
 
-WORDS = {True: "holds", False: "FAILS", None: "reported"}
+@dataclass(frozen=True)
+class Figure:
+    """One line of a check: the thing measured, and one number for each of the check's columns."""
+
+    what: str
+    values: tuple[float, ...]
+    holds: bool | None = None  # within its limit; None for a figure that is only reported
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The outcome of one check."""
+
+    name: str
+    meaning: str  # what a reader may conclude, in one sentence
+    columns: tuple[str, ...]  # names of the numbers in each figure
+    figures: tuple[Figure, ...]
+    passed: bool | None  # whether all figures of an exact check hold; None for a check that only reports
+    note: str = ""  # how to read the figures, where that is not plain
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values by name, the numbers of a figure by column; NaN becomes None."""
+        return {
+            "name": self.name,
+            "meaning": self.meaning,
+            "note": self.note,
+            "passed": self.passed,
+            "figures": [
+                {"what": figure.what, "holds": figure.holds}
+                | {c: None if isnan(v) else v for c, v in zip(self.columns, figure.values, strict=True)}
+                for figure in self.figures
+            ],
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def at_most(what: str, value: float, limit: float) -> Figure:
+    """An exact figure that holds up to `limit`; NaN never does."""
+    return Figure(what, (value, limit), holds=value <= limit)
+
+
+def at_least(what: str, value: float, limit: float) -> Figure:
+    """An exact figure that holds from `limit` on; NaN never does."""
+    return Figure(what, (value, limit), holds=value >= limit)
+
+
+def exact(name: str, meaning: str, figures: list[Figure]) -> CheckResult:
+    """A check that decides the verdict: every figure has to hold, and there has to be one."""
+    passed = bool(figures) and all(figure.holds is True for figure in figures)
+    return CheckResult(name, meaning, ("measured", "allowed"), tuple(figures), passed)
+
+
+def reported(
+    name: str, meaning: str, note: str, columns: tuple[str, ...], figures: list[Figure]
+) -> CheckResult:
+    """A check that shows how good something is and decides nothing."""
+    return CheckResult(name, meaning, columns, tuple(figures), None, note)
+
+
+VERDICTS = {True: "holds", False: "FAILS", None: "reported"}
 NUMBER_WIDTH = 6  # of -0.123
 STYLES = {True: "green", False: "bold red", None: "cyan"}
 
 
-def progress_line(result: CheckResult, seconds: float) -> str:
+def progress_line(result: CheckResult) -> str:
     """One line for a check that has just ended."""
-    mark = _mark(result.passed, width=8)
-    return f"{mark}  {escape(result.name)}  [dim]{seconds:.1f} s[/dim]"
+    return f"{_mark(result.passed, width=8)}  {escape(result.name)}  [dim]{result.seconds:.1f} s[/dim]"
 
 
 def print_report(console: Console, results: Sequence[CheckResult]) -> None:
     """The exact checks in one table, then one table for each reported check."""
-    for table in (
-        _exact_table([result for result in results if result.passed is not None]),
-        *(_reported_table(result) for result in results if result.passed is None),
-    ):
+    reported = [_reported_table(result) for result in results if result.passed is None]
+    for table in (_exact_table([result for result in results if result.passed is not None]), *reported):
         console.print()
         console.print(table)
     console.print()
@@ -60,8 +119,7 @@ def _exact_table(results: list[CheckResult]) -> Table:
         name = f"[bold]{escape(result.name)}[/bold]\n[dim]{escape(result.meaning)}[/dim]"
         table.add_row(name, "", "", _mark(result.passed))
         for figure in result.figures:
-            numbers = (_exact_number(value) for value in figure.values)
-            table.add_row(f"- {escape(figure.what)}", *numbers, _mark(figure.holds))
+            table.add_row(f"- {escape(figure.what)}", *map(_exact_number, figure.values), _mark(figure.holds))
         table.add_section()
     return table
 
@@ -75,19 +133,14 @@ def _reported_table(result: CheckResult) -> Table:
         widest = max(NUMBER_WIDTH, (len(column) + 2) // 2, *map(len, column.split()))
         table.add_column(column, justify="right", max_width=widest)
     for figure in result.figures:
-        table.add_row(escape(figure.what), *(_reported_number(value) for value in figure.values))
+        numbers = ("-" if isnan(value) else f"{value:.3f}" for value in figure.values)
+        table.add_row(escape(figure.what), *numbers)
     return table
 
 
 def _mark(passed: bool | None, width: int = 0) -> str:
-    return f"[{STYLES[passed]}]{WORDS[passed]:<{width}}[/{STYLES[passed]}]"
+    return f"[{STYLES[passed]}]{VERDICTS[passed]:<{width}}[/{STYLES[passed]}]"
 
 
-def _exact_number(value: float | None) -> str:
-    if value is None:
-        return "-"
+def _exact_number(value: float) -> str:
     return f"{value:.0f}" if float(value).is_integer() else f"{value:.1e}" if value < 0.1 else f"{value:.6f}"
-
-
-def _reported_number(value: float | None) -> str:
-    return "-" if value is None or value != value else f"{value:.3f}"

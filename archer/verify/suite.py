@@ -5,24 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from transformers import PreTrainedModel
 
 from archer.errors import ArcherError
-from archer.verify.checks.alignment import check_alignment
-from archer.verify.checks.brute_force import check_brute_force
-from archer.verify.checks.factors import check_factors
-from archer.verify.checks.finite_differences import check_finite_differences
-from archer.verify.checks.masking import check_masking
-from archer.verify.checks.mistakes import check_mistakes
-from archer.verify.checks.objectives import check_objectives
-from archer.verify.checks.projection import check_projection
-from archer.verify.checks.solvers import check_solvers
-from archer.verify.forward import exact_copy
-from archer.verify.result import CheckResult
-from archer.verify.sample import Sample
+from archer.verify.capture import exact_copy
+from archer.verify.exact_checks import check_alignment, check_factors, check_objectives, check_solvers
+from archer.verify.masking import check_masking
+from archer.verify.oracle_checks import check_brute_force, check_finite_differences
+from archer.verify.quality_checks import check_mistakes, check_projection
+from archer.verify.report import CheckResult
+from archer.verify.sample import VerificationSample
 
 
 @dataclass(frozen=True)
@@ -69,7 +64,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def checks(model: PreTrainedModel, sample: Sample, sizes: Sizes, seed: int) -> Iterator[Check]:
+def checks(model: PreTrainedModel, sample: VerificationSample, sizes: Sizes, seed: int) -> Iterator[Check]:
     """The exact checks on a float64 copy of the model, then the reported ones on the model itself."""
     precise = exact_copy(model)
     responses = max(len(group.rows) for group in sample.groups)
@@ -88,11 +83,11 @@ def checks(model: PreTrainedModel, sample: Sample, sizes: Sizes, seed: int) -> I
     yield Check("first wrong step", lambda: check_mistakes(model, sample, sizes.permutations, seed))
 
 
-def run(check: Check) -> tuple[CheckResult, float]:
-    """The result and the seconds it took; a check that Archer itself refuses has failed."""
+def run(check: Check) -> CheckResult:
+    """The result with the seconds it took; a check that Archer itself refuses has failed."""
     begin = time.perf_counter()
     try:
         result = check.run()
     except ArcherError as error:
         result = CheckResult(check.name, f"could not run: {error}", (), (), passed=False)
-    return result, time.perf_counter() - begin
+    return replace(result, seconds=time.perf_counter() - begin)

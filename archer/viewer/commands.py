@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from archer.errors import ArcherError
 from archer.viewer.app import app_maker, demo_folder
 from archer.viewer.runs import Library
 from archer.viewer.security import Access
@@ -68,10 +67,6 @@ def export(
     from archer.viewer.steps import load_step
 
     run = Library.open([trace_dir], model_path).runs[0]
-    if group is None:
-        groups = load_step(run, step).groups
-        if not groups.size:
-            raise ArcherError(f"step {step} holds no response to export.")
-        group = int(groups[0])
+    group = load_step(run, step).first_group if group is None else group
     size = write_group(run, step, group, out)
     typer.echo(f"{out}: step {step}, group {group}, {size / 1e6:.1f} MB")

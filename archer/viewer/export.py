@@ -12,22 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from archer.errors import ArcherError
-from archer.trace.files import replace_atomically
+from archer.files import replace_atomically
 from archer.viewer import queries
-from archer.viewer.assets import INDEX, client_assets
-from archer.viewer.bundle import bundle
-from archer.viewer.runs import Library, Run
+from archer.viewer.client import INDEX, bundle, client_assets
+from archer.viewer.runs import Library, TracedRun
 from archer.viewer.steps import load_step
 
 WORKER = "searchworker.js"
 """The client's script that is no module of the page: it runs in a thread of its own."""
-_STYLESHEET = re.compile(r'\s*<link rel="stylesheet" href="static/([\w.-]+)">')
-_SCRIPT = re.compile(r'\s*<script type="module" src="static/([\w.-]+)"></script>')
-_PRELOAD = re.compile(r'\s*<link rel="modulepreload"[^>]*>')
-_ICON = re.compile(r'\s*<link rel="icon"[^>]*>')
+_STYLESHEET = re.compile(r'<link rel="stylesheet" href="static/([\w.-]+)">')
+_SERVED_ONLY = re.compile(r"\s*(<link [^>]*>|<script [^>]*></script>)")
 
 
-def export_group(run: Run, step: int, group: int) -> str:
+def export_group(run: TracedRun, step: int, group: int) -> str:
     """The page for one group; raises `ArcherError` when the step or the group is not there."""
     data = load_step(run, step)
     rows = data.rows_of_group(group)
@@ -47,7 +44,7 @@ def export_group(run: Run, step: int, group: int) -> str:
     return _page(files, title=f"Archer · {run.name} · step {step} · group {group}")
 
 
-def write_group(run: Run, step: int, group: int, path: Path) -> int:
+def write_group(run: TracedRun, step: int, group: int, path: Path) -> int:
     """Write the page, whole or not at all; returns its size in bytes."""
     content = export_group(run, step, group).encode()
     if path.is_dir():
@@ -73,8 +70,7 @@ def _page(files: dict[str, bytes], title: str) -> str:
         f'<script type="application/x-archer" id="data-{name}">{_encoded(content)}</script>'
         for name, content in files.items()
     )
-    for served_only in (_STYLESHEET, _ICON, _PRELOAD, _SCRIPT):
-        page = served_only.sub("", page)
+    page = _SERVED_ONLY.sub("", page)
     meta = f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">'
     page = page.replace("<head>", f"<head>\n{meta}", 1)
     page = re.sub(r"<title>.*?</title>", lambda _: f"<title>{html.escape(title)}</title>", page, count=1)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from archer.errors import ArcherError
-from archer.viewer.runs import Library, Run
+from archer.viewer.runs import Library, TracedRun
 
 _running: list[Any] = []
 """Servers of this kernel; they live as long as it does."""
@@ -60,7 +60,7 @@ def show(
     return Shown(_frame(f'src="{html.escape(server.url() + place)}"', height), server.url() + place, server)
 
 
-def _page(run: Run, step: int | None, group: int | None) -> str:
+def _page(run: TracedRun, step: int | None, group: int | None) -> str:
     from archer.viewer.export import export_group
     from archer.viewer.steps import load_step
 
@@ -69,12 +69,7 @@ def _page(run: Run, step: int | None, group: int | None) -> str:
         if not steps:
             raise ArcherError("the trace holds no step yet; train first, or use embed=False to wait for one.")
         step = steps[-1].step
-    if group is None:
-        data = load_step(run, step)
-        if not data.groups.size:
-            raise ArcherError(f"step {step} holds no response; choose another step.")
-        group = int(data.groups[0])
-    return export_group(run, step, group)
+    return export_group(run, step, load_step(run, step).first_group if group is None else group)
 
 
 def _frame(source: str, height: int) -> str:

@@ -1,20 +1,20 @@
 """The viewer's questions to a trace, as plain JSON values and packed arrays."""
 
 import hashlib
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from archer.errors import ArcherError
-from archer.trace.statistics import StepStatistics
+from archer.trace.manifest import StepStatistics
+from archer.trace.show import bound_of
 from archer.trace.vocab import Vocab
-from archer.viewer.metrics import Spread, TokenMetric, bound_of, ramp_of
-from archer.viewer.packed import pack
-from archer.viewer.runs import Library, Run
+from archer.viewer.encoding import pack, token_bytes, token_text
+from archer.viewer.metrics import LABELS, ramp_of, spread_of
+from archer.viewer.runs import Library, TracedRun
 from archer.viewer.steps import StepData
-from archer.viewer.text import token_bytes, token_text
 
 MAX_TOKENS = 16 * 2**20
 """Most tokens of one packed answer."""
@@ -35,22 +35,20 @@ def library_json(library: Library, follow: bool) -> dict[str, Any]:
     }
 
 
-def _run_json(number: int, run: Run) -> dict[str, Any]:
-    traces = []
-    for reader in run.readers:
-        summary = reader.summary
-        traces.append(
-            {
-                "kind": summary.kind,
-                "folder": str(reader.folder),
-                "format": summary.format_version,
-                "write_every": summary.write_every,
-                "created": summary.created,
-                "updated": summary.updated,
-                "metadata": _flat(summary.metadata),
-                "bad_lines": [line.number for line in reader.bad_lines if not line.torn],
-            }
-        )
+def _run_json(number: int, run: TracedRun) -> dict[str, Any]:
+    traces = [
+        {
+            "kind": reader.summary.kind,
+            "folder": str(reader.folder),
+            "format": reader.summary.format_version,
+            "write_every": reader.summary.write_every,
+            "created": reader.summary.created,
+            "updated": reader.summary.updated,
+            "metadata": _flat(reader.summary.metadata),
+            "bad_lines": [line.number for line in reader.bad_lines if not line.torn],
+        }
+        for reader in run.readers
+    ]
     return {"run": number, "name": run.name, "traces": traces}
 
 
@@ -68,7 +66,7 @@ def _flat(metadata: dict[str, Any], prefix: str = "") -> dict[str, str]:
     return dict(list(found.items())[:MAX_METADATA])
 
 
-def timeline_json(run: Run) -> dict[str, Any]:
+def timeline_json(run: TracedRun) -> dict[str, Any]:
     """Columns over all steps, from the manifests."""
     steps = run.timeline()
     series = {
@@ -85,7 +83,7 @@ def timeline_json(run: Run) -> dict[str, Any]:
     }
 
 
-def step_json(run: Run, data: StepData) -> dict[str, Any]:
+def step_json(run: TracedRun, data: StepData) -> dict[str, Any]:
     """All about a step but its tokens: responses, groups, metrics and their statistics, manifest line."""
     arrays, mask = data.arrays, data.arrays.response_mask
     vocab, vocab_note = run.vocab()
@@ -111,7 +109,9 @@ def step_json(run: Run, data: StepData) -> dict[str, Any]:
             "sample_index": None if arrays.sample_index is None else arrays.sample_index.tolist(),
         },
         "groups": _groups_json(data, vocab),
-        "metrics": [_metric_json(metric, mask, arrays.accepted) for metric in data.metrics],
+        "metrics": [
+            _metric_json(name, values, mask, arrays.accepted) for name, values in data.metrics.items()
+        ],
     }
 
 
@@ -119,35 +119,33 @@ def _groups_json(data: StepData, vocab: Vocab | None) -> list[dict[str, Any]]:
     _, first = np.unique(data.groups, return_index=True)
     groups = []
     for row in np.sort(first).tolist():
+        tail = key = None
         prompt = data.arrays.prompt(row)
-        tail = None if prompt is None else token_text(vocab, prompt[-PROMPT_PREVIEW:]).text
-        key = None if prompt is None else _prompt_key(vocab, prompt)
+        if prompt is not None:
+            tail = token_text(vocab, prompt[-PROMPT_PREVIEW:]).text
+            # The same for the same prompt in any step of any run: a digest of its text, or else of its ids.
+            content = prompt.tobytes() if vocab is None else token_bytes(vocab, prompt)
+            key = hashlib.blake2b(content, digest_size=8).hexdigest()
         groups.append({"group": int(data.groups[row]), "prompt": tail, "prompt_key": key})
     return groups
 
 
-def _prompt_key(vocab: Vocab | None, prompt: NDArray[np.int32]) -> str:
-    """The same for the same prompt in any step of any run: a digest of its text, or else of its ids."""
-    content = prompt.tobytes() if vocab is None else token_bytes(vocab, prompt)
-    return hashlib.blake2b(content, digest_size=8).hexdigest()
-
-
 def _metric_json(
-    metric: TokenMetric, mask: NDArray[np.bool_], accepted: NDArray[np.bool_] | None
+    name: str, values: np.ndarray, mask: NDArray[np.bool_], accepted: NDArray[np.bool_] | None
 ) -> dict[str, Any]:
-    spread = Spread.of(metric.values[mask])
-    parts: dict[str, Any] = {"all": asdict(spread)}
+    spread = spread_of(values[mask])
+    parts = {"all": spread}
     if accepted is not None:
-        for name, rows in (("accepted", accepted), ("rejected", ~accepted)):
-            parts[name] = asdict(Spread.of(metric.values[rows][mask[rows]]))
+        for part, rows in (("accepted", accepted), ("rejected", ~accepted)):
+            parts[part] = spread_of(values[rows][mask[rows]])
     return {
-        "name": metric.name,
-        "label": metric.label,
-        "ramp": ramp_of(metric.name, spread),
-        "bound": bound_of(metric.values[mask]),
+        "name": name,
+        "label": LABELS.get(name, name),
+        "ramp": ramp_of(name, spread),
+        "bound": bound_of(values[mask]),
         "spread": parts,
-        "row_mean": _numbers(_row_means(metric.values, mask)),
-        "row_mean_abs": _numbers(_row_means(np.abs(metric.values), mask)),
+        "row_mean": _numbers(_row_means(values, mask)),
+        "row_mean_abs": _numbers(_row_means(np.abs(values), mask)),
     }
 
 
@@ -159,7 +157,7 @@ def _row_means(values: np.ndarray, mask: NDArray[np.bool_]) -> NDArray[np.float6
 
 
 def rows_packed(
-    run: Run, data: StepData, rows: NDArray[np.int64], metrics: list[str] | None, *, text: bool
+    run: TracedRun, data: StepData, rows: NDArray[np.int64], metrics: list[str] | None, *, text: bool
 ) -> bytes:
     """Tokens of some responses, ragged and one after the other in the order of `rows`.
 
@@ -173,19 +171,15 @@ def rows_packed(
             f"{len(rows)} responses of step {data.step} hold {total:,} tokens, more than the {MAX_TOKENS:,} "
             "of one answer; ask for fewer responses."
         )
-    chosen = data.metrics if metrics is None else [data.metric(name) for name in metrics]
+    names = list(data.metrics) if metrics is None else metrics
     inside = np.arange(data.arrays.response_mask.shape[1]) < spans[:, None]
     mask = data.arrays.response_mask[rows][inside]
     arrays: dict[str, np.ndarray] = {"mask": mask.astype(np.uint8)}
-    for metric in chosen:
-        values = metric.values[rows][inside].astype(np.float32)
+    for name in names:
+        values = data.metric(name)[rows][inside].astype(np.float32)
         values[~(mask & np.isfinite(values))] = np.nan
-        arrays[f"metric:{metric.name}"] = values
-    header: dict[str, Any] = {
-        "rows": rows.tolist(),
-        "spans": spans.tolist(),
-        "metrics": [metric.name for metric in chosen],
-    }
+        arrays[f"metric:{name}"] = values
+    header: dict[str, Any] = {"rows": rows.tolist(), "spans": spans.tolist(), "metrics": names}
     if text:
         vocab, _ = run.vocab()
         header |= _add_texts(arrays, data, rows, vocab)
@@ -201,10 +195,8 @@ def _add_texts(
     arrays["ids"] = np.concatenate([np.empty(0, np.int32), *ids])
     arrays["starts"] = np.concatenate([np.empty(0, np.int32), *(text.starts for text in decoded)])
     arrays["text"] = np.frombuffer(b"".join(encoded), dtype=np.uint8)
-    prompts = []
-    for row in rows.tolist():
-        prompt = data.arrays.prompt(row)
-        prompts.append(None if prompt is None else token_text(vocab, prompt).text)
+    held = [data.arrays.prompt(row) for row in rows.tolist()]
+    prompts = [None if prompt is None else token_text(vocab, prompt).text for prompt in held]
     distinct = list(dict.fromkeys(prompts))
     return {
         "text_bytes": [len(text) for text in encoded],

@@ -2,31 +2,26 @@
 
 import hashlib
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from archer.errors import ArcherError
-from archer.trace.files import MANIFEST, STEPS_FOLDER, SUMMARY, regular_file_inside, step_file_name
-from archer.trace.npz import DamagedFileError
+from archer.trace.files import MANIFEST, STEPS_FOLDER, SUMMARY
+from archer.trace.manifest import ManifestLine, StepStatistics
 from archer.trace.reader import TRACE_FOLDERS, StepEntry, TraceReader, find_traces
-from archer.trace.statistics import StepStatistics
 from archer.trace.vocab import Vocab
 
 
 @dataclass(frozen=True)
-class TimelineStep:
-    """A step as the manifests know it; no step file is opened for it."""
+class TimelineStep(ManifestLine):
+    """A step as the manifests of all traces know it; no step file is opened for it."""
 
-    step: int
-    statistics: StepStatistics
-    size: int | None
-    seconds: float | None
-    time: float | None
-    problems: tuple[str, ...]
+    problems: tuple[str, ...] = ()
 
 
-class Run:
+class TracedRun:
     """One run open for reading. Methods may be called from several threads."""
 
     def __init__(self, folder: Path, model_path: str | None = None) -> None:
@@ -36,29 +31,13 @@ class Run:
         self.name = _name(folder, self.readers[0].summary.metadata)
         self._model_path = model_path
         self._lock = threading.Lock()
-        self._vocab: Vocab | None = None
-        self._vocab_looked_for = False
-        self._vocab_note: str | None = None
+        self._vocab: tuple[Vocab | None, str | None] | None = None  # None until it is looked for
         self._signature = self.signature()
-
-    @property
-    def folders(self) -> list[Path]:
-        """The trace folders this run is read from."""
-        return [reader.folder for reader in self.readers]
 
     def signature(self) -> str:
         """Changes whenever a step was added, replaced or dropped."""
-        marks: list[object] = []
-        for folder in self.folders:
-            for name in (MANIFEST, SUMMARY, STEPS_FOLDER):
-                path = folder / name
-                try:
-                    found = path.stat()
-                except OSError:  # not there, or out of reach for now: that, too, is a state of the run
-                    marks.append(None)
-                else:
-                    marks.append((found.st_mtime_ns, found.st_size, found.st_ino))
-        return _digest(marks)
+        names = (MANIFEST, SUMMARY, STEPS_FOLDER)
+        return _digest([_state(reader.folder / name) for reader in self.readers for name in names])
 
     def refresh(self) -> str:
         """Look at the folders again if they changed; returns the signature of what is now known."""
@@ -98,21 +77,17 @@ class Run:
         marks: list[object] = []
         for reader, _ in self.entries(step):
             try:
-                path = step_path(reader, step)
+                marks.append(_state(reader.step_file(step)))
             except ArcherError as error:
                 marks.append(str(error))
-                continue
-            found = path.stat()
-            marks.append((found.st_mtime_ns, found.st_size, found.st_ino))
         return _digest(marks)
 
     def vocab(self) -> tuple[Vocab | None, str | None]:
         """The token table, and a remark for the user when there is none or it is damaged."""
         with self._lock:
-            if not self._vocab_looked_for:
-                self._vocab, self._vocab_note = self._find_vocab()
-                self._vocab_looked_for = True
-            return self._vocab, self._vocab_note
+            if self._vocab is None:
+                self._vocab = self._find_vocab()
+            return self._vocab
 
     def _find_vocab(self) -> tuple[Vocab | None, str | None]:
         note = None
@@ -131,7 +106,7 @@ class Run:
 class Library:
     """The runs given to one viewer."""
 
-    def __init__(self, runs: list[Run]) -> None:
+    def __init__(self, runs: list[TracedRun]) -> None:
         self.runs = runs
 
     @classmethod
@@ -139,28 +114,20 @@ class Library:
         """Open trace or run folders; raises `ArcherError` for the first that is neither."""
         if not folders:
             raise ArcherError("no trace folder given; pass --trace-dir FOLDER, or --demo to look around.")
-        return cls([Run(folder, model_path) for folder in folders])
+        return cls([TracedRun(folder, model_path) for folder in folders])
 
-    def run(self, number: int) -> Run:
+    def run(self, number: int) -> TracedRun:
         """A run by its place in the list."""
         if not 0 <= number < len(self.runs):
             raise ArcherError(f"there is no run {number}; this viewer holds runs 0 to {len(self.runs) - 1}.")
         return self.runs[number]
 
 
-def step_path(reader: TraceReader, step: int) -> Path:
-    """The step file inside its trace folder; links that lead out are refused."""
-    path = regular_file_inside(reader.folder, f"{STEPS_FOLDER}/{step_file_name(step)}")
-    if path is None:
-        raise DamagedFileError("its file is missing")
-    return path
-
-
 def vocab_of_model(model_path: str) -> Vocab:
     """The byte table of a model's tokenizer, for traces that carry none."""
     from transformers import AutoTokenizer
 
-    from archer.trace.tokenizer_bytes import vocab_from_tokenizer
+    from archer.trace.vocab import vocab_from_tokenizer
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(model_path)
@@ -197,5 +164,14 @@ def _name(folder: Path, metadata: dict[str, Any]) -> str:
     return resolved.parent.name if resolved.name in TRACE_FOLDERS else resolved.name
 
 
-def _digest(marks: list[object]) -> str:
+def _state(path: Path) -> tuple[int, int, int] | None:
+    """What changes with a file or folder; None where it is not there, or out of reach for now."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _digest(marks: Sequence[object]) -> str:
     return hashlib.blake2b(repr(marks).encode(), digest_size=8).hexdigest()

@@ -2,10 +2,13 @@
 
 On a loopback address the `Host` header must name that address: a foreign web page that points its own name at
 127.0.0.1 (DNS rebinding) is turned away. On any other address every request must carry the token, once as
-`?token=` and from then on in a cookie.
+`?token=` and from then on in a cookie; a browser without it gets a page with one field and no script.
 """
 
+import base64
+import hashlib
 import hmac
+import html
 import ipaddress
 import re
 import secrets
@@ -14,7 +17,6 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from archer.errors import ArcherError
-from archer.viewer.token_page import POLICY, token_page
 
 MIN_TOKEN_LENGTH = 16
 NEEDS_TOKEN = "Open the address that `archer view` printed, which ends in ?token=..., or give the token here."
@@ -162,7 +164,7 @@ async def _refuse(send: Any, scope: Any, accept: str, *, wrong: bool) -> None:
         return
     fields = [
         (b"content-type", b"text/html; charset=utf-8"),
-        (b"content-security-policy", POLICY.encode()),
+        (b"content-security-policy", PAGE_POLICY.encode()),
         (b"referrer-policy", b"no-referrer"),
     ]
     await _send(send, 401, token_page(NEEDS_TOKEN, wrong), fields)
@@ -179,3 +181,44 @@ async def _send(send: Any, status: int, body: bytes, fields: list[tuple[bytes, b
     common = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
     await send({"type": "http.response.start", "status": status, "headers": [*fields, *common]})
     await send({"type": "http.response.body", "body": body})
+
+
+PAGE_STYLE = """
+:root { color-scheme: light dark; --paper: #fbfaf6; --ink: #1c1d22; --muted: #66645d; --line: #d3cfc2;
+  --accent: #2f5d9e; --on: #fff; --bad: #b23c2e }
+@media (prefers-color-scheme: dark) { :root { --paper: #16181d; --ink: #e8e6e1; --muted: #a09d94;
+  --line: #42464f; --accent: #8fb4ea; --on: #16181d; --bad: #f0897a } }
+html { background: var(--paper); color: var(--ink);
+  font: 16px/1.6 ui-sans-serif, system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", sans-serif }
+main { max-width: 30rem; margin: 22vh auto 0; padding: 0 1.2rem }
+h1 { font-size: 1.5rem; font-weight: 650; margin: 0 0 .4rem }
+p { color: var(--muted); margin: 0 0 1.2rem }
+p.wrong { color: var(--bad) }
+form { display: flex; gap: .5rem }
+label { position: absolute; clip-path: inset(50%) }
+input, button { font: inherit; color: inherit; padding: .4rem .7rem; border-radius: 7px;
+  border: 1px solid var(--line); background: none }
+input { flex: 1; min-width: 0 }
+button { background: var(--accent); border-color: var(--accent); color: var(--on); cursor: pointer }
+:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px }
+"""
+_STYLE_HASH = base64.b64encode(hashlib.sha256(PAGE_STYLE.encode()).digest()).decode()
+PAGE_POLICY = (
+    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'"
+)
+
+
+def token_page(advice: str, wrong: bool) -> bytes:
+    """The page; `wrong` when a token came that is not the viewer's."""
+    said = '<p class="wrong" role="alert">That is not the token of this viewer.</p>' if wrong else ""
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Archer · token</title><style>{PAGE_STYLE}</style></head>
+<body><main><h1>This viewer needs its token</h1>
+<p>{html.escape(advice)}</p>{said}
+<form method="get"><label for="token">Token</label>
+<input id="token" name="token" type="password" autocomplete="off" placeholder="Token" required autofocus>
+<button>Open</button></form></main></body></html>
+""".encode()

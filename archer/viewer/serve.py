@@ -3,14 +3,13 @@
 import socket
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import uvicorn
 
 from archer.errors import ArcherError
 from archer.viewer.security import Access
-
-STARTUP_SECONDS = 30.0
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -29,7 +28,7 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-class Server(uvicorn.Server):
+class ViewerServer(uvicorn.Server):
     """A uvicorn server that calls back once it answers requests."""
 
     def __init__(self, app: Any, ready: Callable[[], None]) -> None:
@@ -50,15 +49,14 @@ class BackgroundServer:
 
     def __init__(self, make_app: Callable[[Access], Any], access: Access) -> None:
         listener = bind(access.host, access.port)
-        port = int(listener.getsockname()[1])
-        self.access = Access(access.host, port, access.token, access.embeddable)
+        self.access = replace(access, port=int(listener.getsockname()[1]))
         started = threading.Event()
-        self._server = Server(make_app(self.access), started.set)
+        self._server = ViewerServer(make_app(self.access), started.set)
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [listener]}, name="archer-viewer", daemon=True
         )
         self._thread.start()
-        if not started.wait(STARTUP_SECONDS):
+        if not started.wait(30.0):
             raise ArcherError("the viewer did not start; run `archer view` in a terminal to see why.")
 
     def __enter__(self) -> "BackgroundServer":
@@ -80,5 +78,5 @@ class BackgroundServer:
 def serve(make_app: Callable[[Access], Any], access: Access, ready: Callable[[str], None]) -> None:
     """Serve in the foreground until interrupted; `ready` gets the address once it answers."""
     listener = bind(access.host, access.port)
-    final = Access(access.host, int(listener.getsockname()[1]), access.token, access.embeddable)
-    Server(make_app(final), lambda: ready(final.url())).run(sockets=[listener])
+    final = replace(access, port=int(listener.getsockname()[1]))
+    ViewerServer(make_app(final), lambda: ready(final.url())).run(sockets=[listener])

@@ -1,6 +1,5 @@
 """The viewer's HTTP interface: client files, JSON for what is small, packed arrays for tokens."""
 
-import hashlib
 import json
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -13,13 +12,11 @@ from starlette.exceptions import HTTPException
 from archer.errors import ArcherError
 from archer.trace.npz import DamagedFileError
 from archer.viewer import queries
-from archer.viewer.assets import INDEX, client_assets
-from archer.viewer.cache import StepCache
+from archer.viewer.client import INDEX, Asset, client_assets, etag_of
 from archer.viewer.export import export_group
-from archer.viewer.packed import MEDIA_TYPE
 from archer.viewer.runs import Library
 from archer.viewer.security import Access
-from archer.viewer.steps import StepData, UnreadableStepError
+from archer.viewer.steps import StepCache, StepData, UnreadableStepError
 
 IMMUTABLE = "private, max-age=31536000, immutable"
 """For answers whose URL names the version of the step file: another file has another URL."""
@@ -73,7 +70,7 @@ def create_app(library: Library, access: Access, *, follow: bool = False) -> Fas
             raise HTTPException(409, f"Step {step} was written again meanwhile; load it anew.")
         names = None if metrics is None else [name for name in metrics.split(",") if name]
         content = queries.rows_packed(library.run(run), data, rows(data), names, text=text)
-        return Response(content, media_type=MEDIA_TYPE, headers={"Cache-Control": IMMUTABLE})
+        return Response(content, media_type="application/octet-stream", headers={"Cache-Control": IMMUTABLE})
 
     @app.get("/api/runs/{run}/steps/{step}/{version}/groups/{group}")
     def group_tokens(
@@ -161,18 +158,17 @@ def _asset(name: str, if_none_match: str | None) -> Response:
         raise HTTPException(404)
     # Browsers ask for the icon again at every change of the address; the modules must always be the newest.
     age = "private, max-age=3600" if asset.media_type == "image/svg+xml" else "no-cache"
+    return _unless_known(asset, if_none_match, age)
+
+
+def _json(value: dict[str, Any], if_none_match: str | None, etag: str | None = None) -> Response:
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    content = text.encode("utf-8", "replace")
+    return _unless_known(Asset(content, "application/json", etag or etag_of(content)), if_none_match)
+
+
+def _unless_known(asset: Asset, if_none_match: str | None, age: str = REVALIDATE) -> Response:
     headers = {"ETag": asset.etag, "Cache-Control": age}
     if if_none_match == asset.etag:
         return Response(status_code=304, headers=headers)
     return Response(asset.content, media_type=asset.media_type, headers=headers)
-
-
-def _json(value: dict[str, Any], if_none_match: str | None, etag: str | None = None) -> Response:
-    content = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode(
-        "utf-8", "replace"
-    )
-    tag = etag or f'"{hashlib.blake2b(content, digest_size=8).hexdigest()}"'
-    headers = {"ETag": tag, "Cache-Control": REVALIDATE}
-    if if_none_match == tag:
-        return Response(status_code=304, headers=headers)
-    return Response(content, media_type="application/json", headers=headers)

@@ -1,16 +1,24 @@
-"""One step as the viewer shows it: the whole batch, with influence joined to the responses that have it."""
+"""One step as the viewer shows it: the whole batch, with influence joined to the responses that have it.
 
+Whoever writes a further [N, L] array of numbers into a step file sees it in the viewer beside entropy and
+influence, without a change here. The last few steps stay in memory, within a bound.
+"""
+
+import threading
+import zipfile
+from collections import OrderedDict
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from archer.errors import ArcherError
+from archer.trace.npz import DamagedFileError, NpzReader
 from archer.trace.reader import LoadedStep, TraceReader
 from archer.trace.schema import SPECS, TraceStep
-from archer.viewer.extra_arrays import extra_token_arrays
-from archer.viewer.metrics import TokenMetric, sorted_metrics, viewer_name
-from archer.viewer.runs import Run, step_path
+from archer.viewer.metrics import NAMES, in_reading_order
+from archer.viewer.runs import Library, TracedRun
 
 MAX_LISTED = 16  # groups that a message names
 
@@ -26,25 +34,29 @@ class StepData:
     step: int
     version: str
     arrays: TraceStep
-    metrics: tuple[TokenMetric, ...]
+    metrics: dict[str, np.ndarray]  # [N, L] by name, in reading order; NaN where nothing was computed
     groups: NDArray[np.int64]  # [N] group of every response
     spans: NDArray[np.int64]  # [N] position after the last valid token
-    notes: tuple[str, ...]
-    """What the user should know: parts that could not be read or joined."""
+    notes: tuple[str, ...]  # what the user should know: parts that could not be read or joined
 
     @property
     def nbytes(self) -> int:
         """Memory the arrays take."""
-        token_arrays = sum(metric.values.nbytes for metric in self.metrics)
-        return token_arrays + sum(array.nbytes for array in self.arrays.arrays().values())
+        return sum(a.nbytes for held in (self.metrics, self.arrays.arrays()) for a in held.values())
 
-    def metric(self, name: str) -> TokenMetric:
+    def metric(self, name: str) -> np.ndarray:
         """A metric by name."""
-        for metric in self.metrics:
-            if metric.name == name:
-                return metric
-        known = ", ".join(metric.name for metric in self.metrics)
-        raise ArcherError(f"step {self.step} has no metric {name[:80]!r}; it holds {known}.")
+        if name not in self.metrics:
+            known = ", ".join(self.metrics)
+            raise ArcherError(f"step {self.step} has no metric {name[:80]!r}; it holds {known}.")
+        return self.metrics[name]
+
+    @property
+    def first_group(self) -> int:
+        """The group that is shown where none was chosen."""
+        if not self.groups.size:
+            raise ArcherError(f"step {self.step} holds no response; choose another step.")
+        return int(self.groups[0])
 
     def rows_of_group(self, group: int) -> NDArray[np.int64]:
         """The responses of a group."""
@@ -54,46 +66,36 @@ class StepData:
         return rows
 
 
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """What one trace holds of the step."""
-
-    arrays: TraceStep
-    metrics: dict[str, np.ndarray]
-
-
-def load_step(run: Run, step: int) -> StepData:
+def load_step(run: TracedRun, step: int) -> StepData:
     """Read a step from all traces of a run; damage in one of them becomes a note while another is sound."""
     version = run.version(step)
-    parts: list[_Part] = []
+    parts: list[tuple[TraceStep, dict[str, np.ndarray]]] = []
     notes: list[str] = []
     for reader, _ in run.entries(step):
         try:
             loaded = reader.read(step)
-            parts.append(_Part(loaded.arrays, _metrics(reader, loaded)))
+            parts.append((loaded.arrays, _metrics(reader, loaded)))
         except ArcherError as error:
             notes.append(f"{reader.summary.kind} trace: {error}")
         else:
             notes += loaded.notes
     if not parts:
         raise UnreadableStepError("; ".join(notes))
-    base = parts[0]
-    metrics = dict(base.metrics)
-    for other in parts[1:]:
-        rows, sources, left = _matching_rows(base.arrays, other.arrays)
-        if left:
+    base, metrics = parts[0]
+    mask = base.response_mask
+    for other, others in parts[1:]:
+        rows, sources = _matching_rows(base, other)
+        if left := other.rows - len(rows):
             notes.append(f"{left} responses of the influence trace are not in the entropy trace; left out")
-        for name, values in other.metrics.items():
-            if name not in metrics:
-                metrics[name] = _joined(values, base.arrays.response_mask.shape, rows, sources)
-    mask = base.arrays.response_mask
+        for name in others.keys() - metrics.keys():
+            metrics[name] = _joined(others[name], mask.shape, rows, sources)
     width = np.arange(1, mask.shape[1] + 1)
     return StepData(
         step=step,
         version=version,
-        arrays=base.arrays,
-        metrics=sorted_metrics([TokenMetric(name, values) for name, values in metrics.items()]),
-        groups=_groups(base.arrays),
+        arrays=base,
+        metrics=in_reading_order(metrics),
+        groups=_groups(base),
         spans=np.max(mask * width, axis=1, initial=0).astype(np.int64),
         notes=tuple(notes),
     )
@@ -101,17 +103,16 @@ def load_step(run: Run, step: int) -> StepData:
 
 def _metrics(reader: TraceReader, loaded: LoadedStep) -> dict[str, np.ndarray]:
     """Every floating-point [N, L] array of the contract, and whatever else of that shape the file holds."""
-    held = loaded.arrays.arrays()
     known = {
-        viewer_name(name): array
-        for name, array in held.items()
+        NAMES.get(name, name): array
+        for name, array in loaded.arrays.arrays().items()
         if SPECS[name].layout == "token" and array.dtype.kind == "f"
     }
     rows, length = loaded.arrays.response_mask.shape
-    return known | extra_token_arrays(step_path(reader, loaded.step), (rows, length))
+    return known | extra_token_arrays(reader.step_file(loaded.step), (rows, length))
 
 
-def _matching_rows(base: TraceStep, other: TraceStep) -> tuple[list[int], list[int], int]:
+def _matching_rows(base: TraceStep, other: TraceStep) -> tuple[list[int], list[int]]:
     """Rows of `base` and of `other` that are the same response: the same rollout row with the same tokens."""
     place = {index: row for row, index in enumerate(base.response_index.tolist())}
     rows, sources = [], []
@@ -120,7 +121,7 @@ def _matching_rows(base: TraceStep, other: TraceStep) -> tuple[list[int], list[i
         if row is not None and np.array_equal(_valid(base, row), _valid(other, source)):
             rows.append(row)
             sources.append(source)
-    return rows, sources, other.rows - len(rows)
+    return rows, sources
 
 
 def _valid(step: TraceStep, row: int) -> np.ndarray:
@@ -154,3 +155,63 @@ def _groups(arrays: TraceStep) -> NDArray[np.int64]:
         _, first, inverse = np.unique(arrays.uid, return_index=True, return_inverse=True)
         return np.argsort(np.argsort(first))[inverse].astype(np.int64)
     return np.zeros(arrays.rows, dtype=np.int64)
+
+
+MAX_EXTRA = 32
+MAX_NAME = 80
+_NUMBERS = "fiub"
+
+
+def extra_token_arrays(path: Path, shape: tuple[int, int]) -> dict[str, np.ndarray]:
+    """Arrays of numbers with the shape of the response mask that are no part of the contract, by name."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+    except (zipfile.BadZipFile, OSError, ValueError) as error:
+        raise DamagedFileError(f"unreadable: {error}") from error
+    unknown = [name for name in members if name not in SPECS and 0 < len(name) <= MAX_NAME]
+    if not unknown:
+        return {}
+    with NpzReader(path, only=unknown[:MAX_EXTRA]) as npz:
+        found = [
+            header.name
+            for header in npz.headers.values()
+            if header.shape == shape and header.dtype.kind in _NUMBERS
+        ]
+        return {name: npz.read(name) for name in found}
+
+
+MAX_BYTES = 512 * 2**20
+MAX_STEPS = 8
+
+
+class StepCache:
+    """Least recently used steps go first; the one just asked for always stays."""
+
+    def __init__(self, library: Library, max_bytes: int = MAX_BYTES, max_steps: int = MAX_STEPS) -> None:
+        self._library = library
+        self._max_bytes = max_bytes
+        self._max_steps = max_steps
+        self._held: OrderedDict[tuple[int, int, str], StepData] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the steps held."""
+        return sum(data.nbytes for data in self._held.values())
+
+    def get(self, run: int, step: int) -> StepData:
+        """The step as it is on disk now."""
+        source = self._library.run(run)
+        with self._lock:  # one reader at a time: two requests for a step must not load it twice
+            key = (run, step, source.version(step))
+            data = self._held.get(key)
+            if data is None:
+                data = load_step(source, step)
+                self._held[key] = data
+            self._held.move_to_end(key)
+            while len(self._held) > 1 and (
+                len(self._held) > self._max_steps or self.nbytes > self._max_bytes
+            ):
+                self._held.popitem(last=False)
+            return data

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from archer.ablation.display import Display
 from archer.ablation.driver import Driver, RunOptions
-from archer.ablation.grid import Grid, parse_grid
-from archer.ablation.planning import plan_cases
-from archer.ablation.state import AblationFolder, CaseState
+from archer.ablation.folder import AblationFolder, CaseState
+from archer.ablation.grid import RunGrid, parse_grid, plan_cases
+from archer.ablation.progress import GridProgress
 from archer.trace.schema import TraceStep
 
 # What it does is told by trainer.project_name, a setting that means nothing to the driver.
@@ -71,15 +70,12 @@ class Grids:
         grid = parse_grid("test", text)
         return self.drive(grid, replace(self.options, keep_checkpoints=grid.keep_checkpoints, **changes))
 
-    def drive(self, grid: Grid, options: RunOptions, extra: Sequence[str] = ()) -> dict[str, CaseState]:
+    def drive(self, grid: RunGrid, options: RunOptions, extra: Sequence[str] = ()) -> dict[str, CaseState]:
         planned = plan_cases(grid, extra, None)
         folder = AblationFolder(self.out)
-        folder.open(grid, planned)
-        try:
-            display = Display(Console(file=self.printed), folder, planned)
-            return Driver(folder, planned, options, display).run()
-        finally:
-            folder.close()
+        with folder.held(grid, planned):
+            progress = GridProgress(Console(file=self.printed), folder, planned)
+            return Driver(folder, planned, options, progress).run()
 
     def starts(self, case: str, run: str = "run") -> int:
         """How often the process of a case was started."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from archer.ablation.memory import died_of_memory
+from archer.ablation.driver import ran_out_of_memory
 from archer.errors import ArcherError
 
 TRACED = "trainer.influence_trace.enable=True"
@@ -20,7 +20,7 @@ def case(behaviour: str) -> str:
     return f"[trainer.project_name={behaviour}]"
 
 
-def test_a_failing_case_is_recorded_with_its_last_lines_and_the_grid_goes_on(grids) -> None:
+def test_a_failing_case_is_recorded_with_its_last_lines_and_the_grid_continues(grids) -> None:
     states = grids.run(f"cases: {{one: {WELL}, two: {FAILS}, three: {WELL}}}")
     assert {name: state.status for name, state in states.items()} == {
         "one": "done",
@@ -74,7 +74,7 @@ def test_no_retry_where_offloading_changes_nothing(grids, overrides: str) -> Non
     ],
 )
 def test_memory_deaths_are_told_from_others(returncode: int, text: str, memory: bool) -> None:
-    assert (died_of_memory(returncode, text) is not None) is memory
+    assert (ran_out_of_memory(returncode, text) is not None) is memory
 
 
 def test_only_the_log_of_the_latest_start_is_judged(grids) -> None:
@@ -155,7 +155,7 @@ def alive(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
 
 
-def test_after_a_sigkill_of_the_driver_nothing_is_left_behind_and_the_grid_goes_on(grids) -> None:
+def test_after_a_sigkill_of_the_driver_nothing_is_left_behind_and_the_grid_resumes(grids) -> None:
     grid = f"cases: {{one: {WELL}, two: {case('hangs_once')}, three: {WELL}}}"
     driver = command_line(grids, grid)
     folder = grids.out / "cases" / "two" / "run"
@@ -173,14 +173,14 @@ def test_after_a_sigkill_of_the_driver_nothing_is_left_behind_and_the_grid_goes_
     assert states["two"].attempts[-1].starts == 2
 
 
-def test_ctrl_c_lets_a_case_save_and_the_same_command_goes_on(grids) -> None:
+def test_ctrl_c_lets_a_case_save_and_the_same_command_resumes(grids) -> None:
     grid = f"cases: {{one: {case('waits')}, two: {WELL}}}"
     driver = command_line(grids, grid)
     folder = grids.out / "cases" / "one" / "run"
     wait_for(folder / "ready", driver)
     driver.send_signal(signal.SIGINT)
     printed, _ = driver.communicate()
-    assert driver.returncode == 130 and "The same command goes on" in printed
+    assert driver.returncode == 130 and "The same command resumes" in printed
     assert (folder / "checkpoints").is_dir() and grids.starts("two") == 0
     again = command_line(grids, grid)
     printed, _ = again.communicate()

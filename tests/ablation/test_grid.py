@@ -2,8 +2,7 @@
 
 import pytest
 
-from archer.ablation.grid import load_grid, parse_grid
-from archer.ablation.planning import choose, plan_cases
+from archer.ablation.grid import choose, load_grid, parse_grid, plan_cases
 from archer.errors import ArcherError
 
 
@@ -95,7 +94,7 @@ def test_overrides_of_the_command_line_win_over_the_grid() -> None:
         "g", "{shared: [data.train_batch_size=16], cases: {a: [trainer.total_training_steps=3]}}"
     )
     (case,) = plan_cases(grid, ["trainer.total_training_steps=7"], None)
-    assert (case.total_steps, case.config.data.train_batch_size) == (7, 16)
+    assert case.config.trainer.total_training_steps == 7 and case.config.data.train_batch_size == 16
     assert case.own == ("trainer.total_training_steps=3",)
 
 

@@ -1,14 +1,24 @@
 import math
 import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from archer.algorithms.advantages import ADVANTAGES, AdvantageInputs, advantage
-from archer.algorithms.advantages.reinforce_plus_plus import discounted_returns
+from archer.algorithms.advantages.base import ADVANTAGES, AdvantageInputs, bound_advantage
+from archer.algorithms.advantages.returns import discounted_returns
+from archer.algorithms.config import AlgorithmConfig
 from archer.errors import ArcherError
+from archer.plugins import extended
 
 GROUP_ESTIMATORS = ["grpo", "dr_grpo", "rloo"]
+WITHOUT_CRITIC = [name for name in ADVANTAGES.names() if not ADVANTAGES.find(name).facts.get("needs_critic")]
+
+
+def advantage(name: str, **settings: Any) -> Callable[[AdvantageInputs], Tensor]:
+    return bound_advantage(name, extended(AlgorithmConfig)(**settings))
 
 
 @pytest.fixture
@@ -17,7 +27,7 @@ def inputs(rng, ragged_mask) -> AdvantageInputs:
     mask = ragged_mask(rng, 12, 8)
     groups = torch.tensor([70, -3, 70, 9, 9, 70, 4, 70, -3, 9, 70, 9])
     rewards = torch.randn(12, 8, generator=rng, dtype=torch.float64) * mask
-    return AdvantageInputs(rewards, mask, groups, gamma=0.9)
+    return AdvantageInputs(rewards, mask, groups)
 
 
 def loop_scores(inputs: AdvantageInputs) -> list[float]:
@@ -89,14 +99,14 @@ def test_reinforce_plus_plus_agrees_with_a_loop(inputs):
         atol=1e-12,
     )
     torch.testing.assert_close(
-        advantage("reinforce_plus_plus")(inputs),
+        advantage("reinforce_plus_plus", gamma=0.9)(inputs),
         torch.tensor(loop_whiten(returns, inputs.mask), dtype=torch.float64),
         rtol=1e-10,
         atol=1e-12,
     )
 
 
-@pytest.mark.parametrize("name", ADVANTAGES)
+@pytest.mark.parametrize("name", WITHOUT_CRITIC)
 def test_advantages_are_zero_outside_the_mask_and_keep_shape_and_dtype(name, inputs):
     single = AdvantageInputs(inputs.token_rewards.float(), inputs.mask.float(), inputs.groups)
     result = advantage(name)(single)
@@ -105,7 +115,7 @@ def test_advantages_are_zero_outside_the_mask_and_keep_shape_and_dtype(name, inp
     assert torch.all(result[~inputs.mask] == 0)
 
 
-@pytest.mark.parametrize("name", ADVANTAGES)
+@pytest.mark.parametrize("name", WITHOUT_CRITIC)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("reward", [0.1, 1.0, -0.7])
 def test_equal_rewards_give_exact_zeros(name, reward, dtype):
@@ -125,19 +135,19 @@ def test_a_singleton_group_gets_zero(name):
     assert result[1, 0] < 0 < result[2, 0]
 
 
-@pytest.mark.parametrize("name", ADVANTAGES)
+@pytest.mark.parametrize("name", WITHOUT_CRITIC)
 def test_a_single_response_of_one_token_gives_zero_not_nan(name):
     inputs = AdvantageInputs(torch.tensor([[2.0]]), torch.ones(1, 1), torch.tensor([0]))
     assert advantage(name)(inputs).tolist() == [[0.0]]
 
 
-@pytest.mark.parametrize("name", ADVANTAGES)
+@pytest.mark.parametrize("name", WITHOUT_CRITIC)
 def test_a_batch_of_empty_responses_gives_zeros(name):
     inputs = AdvantageInputs(torch.zeros(4, 3), torch.zeros(4, 3), torch.tensor([0, 0, 1, 1]))
     assert torch.equal(advantage(name)(inputs), torch.zeros(4, 3))
 
 
-@pytest.mark.parametrize("name", ADVANTAGES)
+@pytest.mark.parametrize("name", WITHOUT_CRITIC)
 def test_a_batch_without_responses_gives_no_advantages(name):
     inputs = AdvantageInputs(torch.zeros(0, 3), torch.zeros(0, 3), torch.zeros(0).long())
     assert advantage(name)(inputs).shape == (0, 3)
@@ -153,13 +163,12 @@ def test_a_response_with_masked_loss_still_counts_in_its_group(name):
     assert torch.equal(masked[1:], whole[1:])
 
 
-@pytest.mark.parametrize("name", ADVANTAGES)
+@pytest.mark.parametrize("name", WITHOUT_CRITIC)
 def test_the_order_of_responses_does_not_matter(name, inputs, rng):
     order = torch.randperm(12, generator=rng)
-    shuffled = AdvantageInputs(
-        inputs.token_rewards[order], inputs.mask[order], inputs.groups[order], inputs.gamma
-    )
-    torch.testing.assert_close(advantage(name)(shuffled), advantage(name)(inputs)[order])
+    shuffled = AdvantageInputs(inputs.token_rewards[order], inputs.mask[order], inputs.groups[order])
+    estimator = advantage(name, gamma=0.9)
+    torch.testing.assert_close(estimator(shuffled), estimator(inputs)[order])
 
 
 def test_mismatched_shapes_are_refused_instead_of_broadcast():
@@ -167,13 +176,25 @@ def test_mismatched_shapes_are_refused_instead_of_broadcast():
         AdvantageInputs(torch.zeros(2, 3), torch.zeros(2, 3), torch.zeros(3).long())
 
 
-def test_gae_points_to_the_verl_engine():
+def test_gae_points_to_the_verl_engine(inputs):
     with pytest.raises(ArcherError, match=r"needs a critic.*engine=verl"):
-        advantage("gae")
+        advantage("gae")(inputs)
+
+
+def test_grpo_without_its_division_is_dr_grpo(inputs):
+    ours = advantage("grpo", norm_adv_by_std_in_grpo=False)(inputs)
+    assert torch.equal(ours, advantage("dr_grpo")(inputs))
+    assert not torch.equal(ours, advantage("grpo")(inputs))
+
+
+@pytest.mark.parametrize("gamma", [-0.1, 1.1, math.nan, math.inf])
+def test_an_impossible_discount_is_named(gamma):
+    with pytest.raises(ArcherError, match=r"gamma=.*: must be (finite and )?in \[0, 1\]"):
+        advantage("reinforce_plus_plus", gamma=gamma)
 
 
 def test_an_unknown_estimator_names_the_choices():
-    with pytest.raises(ArcherError, match=re.escape("algorithm.adv_estimator=gropo")) as error:
+    with pytest.raises(ArcherError, match=re.escape("algorithm.adv_estimator='gropo'")) as error:
         advantage("gropo")
-    assert all(name in str(error.value) for name in ADVANTAGES)
+    assert all(name in str(error.value) for name in ADVANTAGES.names())
     assert "Did you mean 'grpo'?" in str(error.value)

@@ -7,23 +7,20 @@ from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.rollout_corr_helper import compute_offpolicy_metrics, compute_rollout_correction_weights
 from verl.workers.config import ActorConfig as VerlActorConfig
 
-from archer.algorithms.advantages import AdvantageInputs, advantage
+from archer.algorithms.advantages.base import AdvantageInputs, bound_advantage
 from archer.algorithms.aggregation import AGGREGATIONS, LossTotals, aggregate
-from archer.algorithms.policy_losses import (
-    ClipConfig,
-    LossInputs,
-    PolicyLossConfig,
-    loss_marks,
-    policy_loss,
-)
-from archer.algorithms.rollout_correction import rollout_is_weights, rollout_mismatch
-from archer.algorithms.threshold import Threshold
+from archer.algorithms.config import AlgorithmConfig
+from archer.algorithms.policy_losses.base import LossInputs, bound_loss
+from archer.algorithms.policy_losses.measures import loss_measures
+from archer.algorithms.rollout_correction import Threshold, rollout_is_weights, rollout_mismatch
+from archer.config.actor import ActorConfig, actor_config
+from archer.plugins import extended
 
 HORIZON = 40
 CLIPS = {
-    "vanilla": ClipConfig(0.2, 0.28, 3.0),
-    "gspo": ClipConfig(0.1, 0.12, 3.0),
-    "cispo": ClipConfig(0.3, 0.28, 3.0),
+    "vanilla": actor_config(clip_ratio_low=0.2, clip_ratio_high=0.28),
+    "gspo": actor_config(clip_ratio_low=0.1, clip_ratio_high=0.12),
+    "cispo": actor_config(clip_ratio_low=0.3, clip_ratio_high=0.28),
 }
 
 
@@ -36,7 +33,7 @@ def random_inputs(rng: torch.Generator, mask: torch.Tensor, weights: bool = Fals
     return LossInputs(new, old, advantages, mask, rollout_is_weights=factors)
 
 
-def verl_loss(mode: str, clip: ClipConfig, inputs: LossInputs, agg: str) -> tuple[torch.Tensor, dict]:
+def verl_loss(mode: str, clip: ActorConfig, inputs: LossInputs, agg: str) -> tuple[torch.Tensor, dict]:
     config = VerlActorConfig(
         strategy="fsdp",
         rollout_n=4,
@@ -66,14 +63,14 @@ def test_losses_have_verls_value_gradient_and_metrics(mode, agg, weights, rng, r
     theirs, metrics = verl_loss(mode, CLIPS[mode], inputs, agg)
     (expected,) = torch.autograd.grad(theirs, inputs.log_probs)
 
-    out = policy_loss(PolicyLossConfig(mode, CLIPS[mode]))(inputs)
+    out = bound_loss(mode, CLIPS[mode])(inputs)
     ours = aggregate(out.per_token, mask, agg, LossTotals.of(mask), HORIZON)
     (gradient,) = torch.autograd.grad(ours, inputs.log_probs)
     assert ours.item() == pytest.approx(theirs.item(), rel=1e-7, abs=1e-8)
     torch.testing.assert_close(gradient, expected, rtol=1e-7, atol=1e-14)
-    marks = loss_marks(inputs, out)
+    measures = loss_measures(inputs, out)
     for name in ("pg_clipfrac", "pg_clipfrac_lower", "ppo_kl"):
-        got = float(marks[name].values[marks[name].over].mean())
+        got = float(measures[name].values[measures[name].over].mean())
         assert got == pytest.approx(metrics[f"actor/{name}"], rel=1e-5, abs=1e-7), name
     assert metrics["actor/pg_clipfrac"] > 0
 
@@ -85,7 +82,7 @@ def test_gspo_beyond_verls_bound_on_the_ratio_agrees_too():
     for sign in (1.0, -1.0):
         inputs = LossInputs(log_probs, old, sign * torch.ones_like(old), mask)
         theirs, _ = verl_loss("gspo", CLIPS["gspo"], inputs, "token-mean")
-        ours = policy_loss(PolicyLossConfig("gspo", CLIPS["gspo"]))(inputs).per_token.mean()
+        ours = bound_loss("gspo", CLIPS["gspo"])(inputs).per_token.mean()
         assert ours.item() == pytest.approx(theirs.item(), rel=1e-9)
         gradients = [torch.autograd.grad(loss, log_probs)[0] for loss in (ours, theirs)]
         torch.testing.assert_close(gradients[0], gradients[1])
@@ -99,7 +96,7 @@ def test_dr_grpo_is_verls_grpo_without_the_deviation(rng, ragged_mask):
     theirs, _ = core_algos.compute_grpo_outcome_advantage(
         rewards, mask.double(), np.array(groups.tolist()), norm_adv_by_std_in_grpo=False
     )
-    ours = advantage("dr_grpo")(AdvantageInputs(rewards, mask, groups))
+    ours = bound_advantage("dr_grpo", extended(AlgorithmConfig)())(AdvantageInputs(rewards, mask, groups))
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9)
 
 

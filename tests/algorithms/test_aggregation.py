@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archer.algorithms.aggregation import AGGREGATIONS, LossTotals, aggregate, sequence_weights
-from archer.algorithms.policy_losses import ClipConfig, LossInputs, loss_marks
+from archer.algorithms.policy_losses.base import ClipSettings, LossInputs
+from archer.algorithms.policy_losses.measures import loss_measures
 from archer.algorithms.policy_losses.ppo_clip import ppo_clip
 from archer.errors import ArcherError
 
@@ -55,12 +56,12 @@ def test_losses_gradients_and_metrics_of_micro_batches_add_up_whatever_the_split
         log_probs = (old + step)[rows, :width].requires_grad_()
         keep = mask[rows, :width]
         inputs = LossInputs(log_probs, old[rows, :width], advantages[rows, :width], keep)
-        out = ppo_clip(inputs, ClipConfig())
+        out = ppo_clip(inputs, ClipSettings())
         loss = aggregate(out.per_token, keep, mode, totals, HORIZON)
         loss.backward()
         gradient = torch.zeros_like(old)
         gradient[rows, :width] = log_probs.grad
-        clipped = loss_marks(inputs, out)["pg_clipfrac"].values
+        clipped = loss_measures(inputs, out)["pg_clipfrac"].values
         return loss.detach(), gradient, aggregate(clipped, keep, "token-mean", totals)
 
     parts = [share(list(order[a:b])) for a, b in pairwise(cuts)]
@@ -111,6 +112,6 @@ def test_the_norm_mode_asks_for_its_horizon(horizon):
 
 
 def test_an_unknown_mode_names_key_and_choices():
-    with pytest.raises(ArcherError, match=re.escape("actor_rollout_ref.actor.loss_agg_mode=mean")) as error:
+    with pytest.raises(ArcherError, match=re.escape("actor.loss_agg_mode='mean': choose one of")) as error:
         aggregate(torch.ones(1, 1), torch.ones(1, 1), "mean", LossTotals(1, 1))
     assert all(mode in str(error.value) for mode in AGGREGATIONS)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archer.algorithms.dynamic_sampling import DynamicSampling
-from archer.algorithms.filtering import GroupCounts
+from archer.algorithms.groups import GroupCounts
 
 PATTERNS = {"mixed": [True, False], "right": [True, True], "wrong": [False, False]}
 

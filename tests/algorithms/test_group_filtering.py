@@ -2,7 +2,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archer.algorithms.filtering import GroupCounts, count_groups, mixed_groups
+from archer.algorithms.groups import GroupCounts, count_groups, mixed_groups
 
 RESPONSES = st.lists(st.tuples(st.booleans(), st.integers(-3, 5)), max_size=30)
 

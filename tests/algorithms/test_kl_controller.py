@@ -1,6 +1,9 @@
+import math
+
 import pytest
 
-from archer.algorithms.kl_controller import KLControlConfig, KLController
+from archer.algorithms.kl import KLControlConfig, KLController
+from archer.config.parse import parse
 from archer.errors import ArcherError
 
 ADAPTIVE = KLControlConfig(type="adaptive", kl_coef=0.5, target_kl=0.1, horizon=1000)
@@ -34,8 +37,19 @@ def test_a_controller_goes_on_from_its_saved_state():
 
 @pytest.mark.parametrize(
     ("setting", "named"),
-    [({"type": "pid"}, "type=pid"), ({"horizon": 0.0}, "horizon=0.0"), ({"target_kl": 0.0}, "target_kl=0.0")],
+    [
+        ({"horizon": 0}, "horizon=0: must be greater than 0"),
+        ({"target_kl": 0.0}, "target_kl=0.0: must be greater than 0"),
+        ({"kl_coef": -0.1}, "kl_coef=-0.1: must be at least 0"),
+        ({"kl_coef": math.nan}, "kl_coef=nan"),
+        ({"target_kl": math.inf}, "target_kl=inf"),
+    ],
 )
 def test_impossible_settings_are_named(setting, named):
     with pytest.raises(ArcherError, match=named):
         KLControlConfig(**{"type": "adaptive"} | setting)
+
+
+def test_an_unknown_kind_of_control_is_named():
+    with pytest.raises(ArcherError, match=r"type='pid': choose one of fixed, adaptive"):
+        parse(KLControlConfig, {"type": "pid"})

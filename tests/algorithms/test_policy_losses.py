@@ -3,30 +3,30 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from archer.algorithms.aggregation import LossTotals, aggregate
-from archer.algorithms.policy_losses import (
-    POLICY_LOSSES,
-    ClipConfig,
-    LossInputs,
-    PolicyLossConfig,
-    TokenClassConfig,
-    loss_marks,
-    policy_loss,
-)
+from archer.algorithms.policy_losses.base import POLICY_LOSSES, LossInputs, LossOutputs, bound_loss
+from archer.algorithms.policy_losses.measures import loss_measures
+from archer.config.actor import actor_config
 
-CLIP = ClipConfig(clip_ratio_low=0.2, clip_ratio_high=0.28, clip_ratio_c=3.0)
-CLASSES = TokenClassConfig(0.8, 0.1, 0.15, 0.5, 0.6)
+CLIP = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.28, "clip_ratio_c": 3.0}
+CLASSES = {
+    "low_entropy_clip_ratio_low": 0.1,
+    "low_entropy_clip_ratio_high": 0.15,
+    "high_entropy_clip_ratio_low": 0.5,
+    "high_entropy_clip_ratio_high": 0.6,
+}
 BOUNDS = ("up", "down", "dual")
 Token = tuple[float, float, set[str]]  # value of the loss, its derivative by log pi, bounds that took effect
 
 
-def settings(mode: str, **changes: float) -> PolicyLossConfig:
-    return PolicyLossConfig(mode, replace(CLIP, **changes), CLASSES)
+def policy_loss(mode: str, **changes: Any) -> Callable[[LossInputs], LossOutputs]:
+    return bound_loss(mode, actor_config(**CLIP | CLASSES | changes))
 
 
 def random_inputs(rng: torch.Generator, mask: Tensor, spread: float = 2.0) -> LossInputs:
@@ -93,7 +93,7 @@ ORACLES: dict[str, Callable[[int, int, LossInputs], Token]] = {
 def test_value_gradient_and_bounds_of_every_token_agree_with_a_loop(mode, rng, ragged_mask):
     mask = ragged_mask(rng, 40, 15)
     inputs = random_inputs(rng, mask, spread=0.8 if mode == "gspo" else 1.2)
-    out = policy_loss(settings(mode))(inputs)
+    out = policy_loss(mode)(inputs)
     out.per_token.sum().backward()
     for i in range(40):
         for t in range(15):
@@ -127,7 +127,7 @@ def test_value_gradient_and_bounds_of_every_token_agree_with_a_loop(mode, rng, r
 def test_aspo_weights_the_gradient_as_published(ratio, advantage, weight):
     log_probs = torch.tensor([[math.log(ratio)]], dtype=torch.float64, requires_grad=True)
     one = torch.ones(1, 1, dtype=torch.float64)
-    out = policy_loss(settings("aspo"))(LossInputs(log_probs, 0 * one, advantage * one, one))
+    out = policy_loss("aspo")(LossInputs(log_probs, 0 * one, advantage * one, one))
     out.per_token.sum().backward()
     assert log_probs.grad.item() == pytest.approx(-advantage * weight, rel=1e-12)
 
@@ -137,7 +137,7 @@ def test_aspo_uses_every_bound_it_is_given():
         log_probs = torch.tensor([[math.log(ratio)]], dtype=torch.float64)
         one = torch.ones_like(log_probs)
         inputs = LossInputs(log_probs, 0 * one, advantage * one, one)
-        return -policy_loss(settings("aspo", **changes))(inputs).per_token.item() / advantage
+        return -policy_loss("aspo", **changes)(inputs).per_token.item() / advantage
 
     assert weight(1.4, 1.0) == 0.0 and weight(1.4, 1.0, clip_ratio_high=0.5) == pytest.approx(1 / 1.4)
     assert weight(0.7, -1.0) == 0.0 and weight(0.7, -1.0, clip_ratio_low=0.4) == pytest.approx(0.7)
@@ -156,13 +156,13 @@ def test_aspo_uses_every_bound_it_is_given():
 def test_every_bound_of_the_dual_token_loss_is_used_at_its_own_tokens(
     changed, reasoning, ratio, advantage, value
 ):
-    def loss(classes: TokenClassConfig, kind: bool) -> float:
+    def loss(classes: dict[str, float], kind: bool) -> float:
         log_probs = torch.tensor([[math.log(ratio)]], dtype=torch.float64)
         one = torch.ones_like(log_probs)
         inputs = LossInputs(log_probs, 0 * one, advantage * one, one, torch.tensor([[kind]]))
-        return policy_loss(PolicyLossConfig("dual_token", CLIP, classes))(inputs).per_token.item()
+        return bound_loss("dual_token", actor_config(**classes))(inputs).per_token.item()
 
-    default, narrow = TokenClassConfig(), TokenClassConfig(**{changed: 0.3})
+    default, narrow = {}, {changed: 0.3}
     assert loss(narrow, reasoning) == pytest.approx(value)
     assert loss(default, reasoning) != loss(narrow, reasoning)
     assert loss(default, not reasoning) == loss(narrow, not reasoning)
@@ -170,21 +170,21 @@ def test_every_bound_of_the_dual_token_loss_is_used_at_its_own_tokens(
 
 def test_the_dual_token_loss_with_equal_bounds_is_ppo_clip(rng, ragged_mask):
     inputs = random_inputs(rng, ragged_mask(rng, 6, 9))
-    same = TokenClassConfig(0.8, 0.2, 0.28, 0.2, 0.28)
-    dual = policy_loss(PolicyLossConfig("dual_token", CLIP, same))(inputs)
-    assert torch.equal(dual.per_token, policy_loss(settings("vanilla"))(inputs).per_token)
+    same = dict(zip(CLASSES, (0.2, 0.28, 0.2, 0.28), strict=True))
+    dual = policy_loss("dual_token", **same)(inputs)
+    assert torch.equal(dual.per_token, policy_loss("vanilla")(inputs).per_token)
 
 
 def test_the_dual_token_loss_asks_for_the_classes():
     x = torch.zeros(1, 1)
     with pytest.raises(ValueError, match="reasoning"):
-        policy_loss(settings("dual_token"))(LossInputs(x, x, x, x))
+        policy_loss("dual_token")(LossInputs(x, x, x, x))
 
 
 def test_gspo_with_seq_mean_token_mean_is_the_papers_sequence_loss(rng, ragged_mask):
     mask = ragged_mask(rng, 8, 11)
     inputs = random_inputs(rng, mask, spread=0.6)
-    out = policy_loss(settings("gspo"))(inputs)
+    out = policy_loss("gspo")(inputs)
     loss = aggregate(out.per_token, mask, "seq-mean-token-mean", LossTotals.of(mask))
     (gradient,) = torch.autograd.grad(loss, inputs.log_probs)
 
@@ -199,7 +199,7 @@ def test_gspo_with_seq_mean_token_mean_is_the_papers_sequence_loss(rng, ragged_m
     torch.testing.assert_close(gradient, expected, rtol=1e-12, atol=1e-15)
 
 
-@pytest.mark.parametrize("mode", POLICY_LOSSES)
+@pytest.mark.parametrize("mode", POLICY_LOSSES.names())
 @pytest.mark.parametrize("advantage", [1.5, -1.5])
 def test_on_policy_every_loss_has_the_plain_policy_gradient(mode, advantage):
     log_probs = torch.full((1, 3), -1.3, requires_grad=True)
@@ -210,59 +210,59 @@ def test_on_policy_every_loss_has_the_plain_policy_gradient(mode, advantage):
         torch.ones(1, 3),
         torch.tensor([[True, False, False]]),
     )
-    out = policy_loss(settings(mode))(inputs)
+    out = policy_loss(mode)(inputs)
     out.per_token.sum().backward()
     assert log_probs.grad.tolist() == [[-advantage] * 3]
     assert not (out.up | out.down | out.dual).any()
 
 
-@pytest.mark.parametrize("mode", POLICY_LOSSES)
+@pytest.mark.parametrize("mode", POLICY_LOSSES.names())
 @pytest.mark.parametrize("garbage", [float("nan"), float("inf"), -float("inf")])
-def test_garbage_in_the_padding_reaches_neither_loss_nor_gradient_nor_marks(mode, garbage):
+def test_garbage_in_the_padding_reaches_neither_loss_nor_gradient_nor_measures(mode, garbage):
     mask = torch.tensor([[True, False], [False, False]])
     clean = torch.tensor([[-1.0, 0.0], [0.0, 0.0]])
     log_probs = clean.masked_fill(~mask, garbage).requires_grad_()
     padded = torch.where(mask, 1.0, garbage)
     inputs = LossInputs(log_probs, clean, padded, mask, torch.zeros_like(mask), padded)
-    out = policy_loss(settings(mode))(inputs)
+    out = policy_loss(mode)(inputs)
     out.per_token.sum().backward()
     assert log_probs.grad.tolist() == [[-1.0, 0.0], [0.0, 0.0]]
     assert torch.isfinite(out.per_token).all() and out.per_token[~mask].eq(0).all()
-    assert all((mark.values[mark.over] == 0).all() for mark in loss_marks(inputs, out).values())
+    assert all((measure.values[measure.over] == 0).all() for measure in loss_measures(inputs, out).values())
 
 
-@pytest.mark.parametrize("mode", POLICY_LOSSES)
+@pytest.mark.parametrize("mode", POLICY_LOSSES.names())
 @pytest.mark.parametrize("difference", [1e4, -1e4])
 @pytest.mark.parametrize("advantage", [1.0, -1.0])
 def test_an_absurd_ratio_leaves_loss_and_gradient_finite(mode, difference, advantage):
     log_probs = torch.tensor([[difference]], requires_grad=True)
     one = torch.ones(1, 1)
-    out = policy_loss(settings(mode))(LossInputs(log_probs, 0 * one, advantage * one, one, one.bool()))
+    out = policy_loss(mode)(LossInputs(log_probs, 0 * one, advantage * one, one, one.bool()))
     out.per_token.sum().backward()
     assert math.isfinite(out.per_token.item()) and math.isfinite(log_probs.grad.item())
 
 
-@pytest.mark.parametrize("mode", POLICY_LOSSES)
+@pytest.mark.parametrize("mode", POLICY_LOSSES.names())
 def test_rollout_weights_multiply_the_loss_and_gradient_of_every_token(mode, rng, ragged_mask):
     mask = ragged_mask(rng, 6, 9)
     inputs = random_inputs(rng, mask, spread=0.6)
     weights = torch.rand(mask.shape, generator=rng, dtype=torch.float64)
-    loss = policy_loss(settings(mode))
+    loss = policy_loss(mode)
     plain, weighted = loss(inputs), loss(replace(inputs, rollout_is_weights=weights))
     torch.testing.assert_close(weighted.per_token, plain.per_token * weights, rtol=1e-14, atol=0)
     gradients = [torch.autograd.grad(out.per_token.sum(), inputs.log_probs)[0] for out in (plain, weighted)]
     torch.testing.assert_close(gradients[1], gradients[0] * weights, rtol=1e-14, atol=0)
 
 
-@pytest.mark.parametrize("mode", POLICY_LOSSES)
-def test_marks_are_fractions_of_the_tokens_of_their_sign_and_class(mode, rng, ragged_mask):
+@pytest.mark.parametrize("mode", POLICY_LOSSES.names())
+def test_measures_are_fractions_of_the_tokens_of_their_sign_and_class(mode, rng, ragged_mask):
     mask = ragged_mask(rng, 10, 9)
     inputs = random_inputs(rng, mask, spread=0.6)
-    out = policy_loss(settings(mode))(inputs)
+    out = policy_loss(mode)(inputs)
     means = {
-        name: float(mark.values[mark.over].mean())
-        for name, mark in loss_marks(inputs, out).items()
-        if mark.over.any()
+        name: float(measure.values[measure.over].mean())
+        for name, measure in loss_measures(inputs, out).items()
+        if measure.over.any()
     }
     tokens = [(i, t) for i in range(10) for t in range(9) if mask[i, t]]
 

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from archer.algorithms.rollout_correction import rollout_is_weights, rollout_mismatch
-from archer.algorithms.threshold import Threshold
+from archer.algorithms.rollout_correction import Threshold, rollout_is_weights, rollout_mismatch
 from archer.errors import ArcherError
 
 
@@ -103,7 +102,11 @@ def test_thresholds_are_read_in_verls_notation(text, expected):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "two", "-1", "0", "0.55", "5.0_0.5", "1.1_2.0", "0.5_1.0_2.0", "nan", "nan_2.0", "0_2.0"]
+    "text",
+    [
+        *("", "two", "-1", "0", "0.55", "5.0_0.5", "1.1_2.0", "0.5_1.0_2.0", "0_2.0"),
+        *("nan", "nan_2.0", "inf", "0.5_inf"),
+    ],
 )
 def test_a_threshold_that_makes_no_sense_is_named(text):
     with pytest.raises(ArcherError, match=r"rollout_is_threshold=.*such as 2\.0"):

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from archer.algorithms.policy_losses import TokenClassConfig
 from archer.algorithms.token_classes import by_class, reasoning_tokens
+from archer.config.actor import actor_config
 from archer.errors import ArcherError
 
 
@@ -29,7 +29,7 @@ def test_reasoning_tokens_agree_with_a_loop_over_each_response(quantile, rng, ra
 
 def test_the_default_quantile_makes_a_fifth_of_a_response_reasoning_tokens():
     entropy = torch.rand(3, 100, generator=torch.Generator().manual_seed(0))
-    quantile = TokenClassConfig().token_entropy_quantile
+    quantile = actor_config().token_entropy_quantile
     assert reasoning_tokens(entropy, torch.ones(3, 100), quantile).sum(-1).tolist() == [20, 20, 20]
 
 
@@ -64,5 +64,6 @@ def test_values_by_class():
 
 @pytest.mark.parametrize("setting", [{"token_entropy_quantile": 1.2}, {"low_entropy_clip_ratio_low": -0.1}])
 def test_impossible_values_are_named(setting):
-    with pytest.raises(ArcherError, match=f"actor_rollout_ref.actor.{next(iter(setting))}="):
-        TokenClassConfig(**setting)
+    (name,) = setting
+    with pytest.raises(ArcherError, match=f"{name}=.*: must be"):
+        actor_config(**setting)

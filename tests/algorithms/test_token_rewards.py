@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from archer.algorithms.token_rewards import penalised_rewards, place_scores
+from archer.algorithms.masked import penalised_rewards, place_scores
 
 
 def test_scores_go_to_the_last_valid_token_and_nowhere_for_an_empty_response(rng, ragged_mask):

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from archer.config import compose
-from archer.engines.local.run import Run
-from archer.engines.run_report import Outcome
+from archer.train import make_run
+from archer.training.progress import Outcome
 
 SMALL = (
     "data.train_batch_size=4",
@@ -39,7 +39,7 @@ class Runs:
 
     def here(self, name: str, *overrides: str) -> Outcome:
         """Train in this process, with the thread count of a process of its own."""
-        return Run(compose(self.arguments(name, *overrides)), Console(file=io.StringIO())).execute()
+        return make_run(compose(self.arguments(name, *overrides)), Console(file=io.StringIO())).execute()
 
     def process(self, name: str, *overrides: str) -> subprocess.Popen[str]:
         """Start `archer train` as a user would."""

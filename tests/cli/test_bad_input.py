@@ -12,8 +12,8 @@ from rich.console import Console
 
 from archer.config import compose
 from archer.data.builtin import tiny_reasoner_path
-from archer.engines.local.run import Run
 from archer.errors import ArcherError
+from archer.train import make_run
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_resuming_from_what_is_no_checkpoint(refusal, tmp_path):
 
 def test_two_processes_never_train_in_one_folder(runs):
     config = compose(runs.arguments("run"))
-    first = Run(config, Console(file=io.StringIO()))
+    first = make_run(config, Console(file=io.StringIO()))
     first.folder.claim()
     with pytest.raises(ArcherError, match="Another process is training"):
         runs.here("run")

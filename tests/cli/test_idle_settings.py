@@ -1,6 +1,5 @@
 """What is said of settings without effect is true: runs with and without them are equal to the last bit."""
 
-import io
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,14 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 from typer.testing import CliRunner
 
 from archer.cli import app
 from archer.config import TrainConfig, compose
-from archer.config.idle import DEPENDENCES, KNOBS, idle_notes
-from archer.config.parse import parse
-from archer.engines.local.run import Run
+from archer.config.notes import conditions, idle_notes, plugin_settings
+from archer.config.parse import leaves, parse, value_of
+from archer.settings import declaration
 from archer.trace.reader import TraceReader
 from archer.trace.schema import SPECS
 
@@ -31,6 +29,8 @@ OTHER_VALUES: dict[str, Any] = {
     f"{ACTOR}.kl_loss_coef": 0.5,
     f"{ACTOR}.kl_loss_type": "mse",
     f"{ACTOR}.clip_ratio_c": 1.01,
+    f"{ACTOR}.tau_pos": 5.0,
+    f"{ACTOR}.tau_neg": 0.2,
     f"{ACTOR}.ppo_micro_batch_size_per_gpu": 1,
     f"{ACTOR}.data_loader_seed": 7,
     f"{OPTIM}.min_lr_ratio": 0.5,
@@ -161,7 +161,10 @@ def test_runs_with_and_without_idle_settings_are_equal(runs, here, situation):
     config, changed = with_idle_settings(compose(runs.arguments("with", *overrides)))
     assert len(changed) > 5
     runs.here("without", *overrides)
-    Run(config, Console(file=io.StringIO())).execute()
+    idle = [f"{name}={as_override(value_of(config, name))}" for name in changed]
+    done = CliRunner().invoke(app, ["train", *runs.arguments("with", *overrides, *idle)])
+    assert done.exit_code == 0, done.output
+    assert done.output.count("has no effect") == len(changed)
     assert runs.metrics("with") == runs.metrics("without")
     weights, others = runs.weights("with"), runs.weights("without")
     assert all(torch.equal(weights[name], others[name]) for name in weights)  # type: ignore[arg-type]
@@ -174,10 +177,24 @@ def test_runs_with_and_without_idle_settings_are_equal(runs, here, situation):
     assert not (here / "elsewhere").exists()
 
 
-def test_every_knob_of_the_table_is_tried_in_some_run(runs, here):
-    """A knob that joins the table, or a section that is in it, needs another value above."""
-    named = {knob for row in DEPENDENCES for knob in row.knobs} & KNOBS
-    assert named - NO_OTHER_VALUE == OTHER_VALUES.keys()
+def as_override(value: Any) -> str:
+    """A value in the grammar of the command line."""
+    if isinstance(value, tuple | list):
+        return "[" + ",".join(map(as_override, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{as_override(inner)}" for key, inner in value.items()) + "}"
+    return "null" if value is None else str(value)
+
+
+def test_every_setting_that_can_be_idle_is_tried_in_some_run(runs, here):
+    """A setting that is declared to need another, or that only some algorithms read, needs a value above.
+
+    Those that are refused where they have no effect cannot be given then.
+    """
+    config = TrainConfig()
+    refused = {name for name, _, setting in leaves(config) if declaration(setting).idle == "refuse"}
+    named = {need.name for need in conditions(config)} | {name for name, _ in plugin_settings(config)}
+    assert named - refused - NO_OTHER_VALUE == OTHER_VALUES.keys()
     tried = {
         name
         for overrides in SITUATIONS.values()

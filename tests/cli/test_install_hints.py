@@ -9,8 +9,7 @@ import pytest
 
 from archer.engines.verl import versions
 from archer.errors import ArcherError
-from archer.viewer.app import app_maker
-from archer.viewer.gradio_host import in_gradio
+from archer.viewer.app import app_maker, in_gradio
 from archer.viewer.runs import Library
 
 ROOT = Path(__file__).parents[2]
@@ -49,4 +48,4 @@ def test_the_gradio_host_names_its_extra(monkeypatch):
 
 def test_the_extras_exist():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert {"verl", "viewer", "gradio"} <= extras.keys()
+    assert {"verl", "viewer", "gradio", "ablation"} <= extras.keys()

@@ -6,15 +6,14 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from archer.ablation.display import Display
-from archer.ablation.planning import PlannedCase
-from archer.ablation.state import AblationFolder
+from archer.ablation.folder import AblationFolder
+from archer.ablation.grid import PlannedCase
+from archer.ablation.progress import GridProgress
 from archer.cli import app
 from archer.config import compose, recipes
 from archer.data.prepare.catalogue import DATA_SETS
-from archer.engines.command import COMMON_KEYS
-from archer.verify.report import print_report
-from archer.verify.result import CheckResult, Figure
+from archer.train import COMMON_KEYS
+from archer.verify.report import CheckResult, Figure, print_report
 
 WIDTH = 80
 PAGES = (
@@ -46,7 +45,7 @@ def test_no_word_of_a_help_page_is_cut_off(page):
 def test_paragraphs_of_a_help_page_fill_the_line():
     lines = printed("eval", "--help").splitlines()
     first = next(number for number, line in enumerate(lines) if "A checkpoint of a run is evaluated" in line)
-    last = next(number for number, line in enumerate(lines) if "the same command goes on" in line)
+    last = next(number for number, line in enumerate(lines) if "the same command resumes" in line)
     for line, after in zip(lines[first:last], lines[first + 1 : last + 1], strict=True):
         assert len(line.rstrip()) + 1 + len(after.split()[0]) >= WIDTH - 1, line
 
@@ -73,7 +72,7 @@ def test_cases_of_a_running_grid_are_told_by_their_whole_names(tmp_path, width):
     names = [f"log_prob_advantage-all_selected-{mode}" for mode in ("inverse", "identity")]
     cases = [PlannedCase(name, (), (), compose()) for name in names]
     console = Console(file=io.StringIO(), width=width)
-    console.print(Display(console, AblationFolder(tmp_path), cases).table({names[0]: 3765.0}))
+    console.print(GridProgress(console, AblationFolder(tmp_path), cases).table({names[0]: 3765.0}))
     assert set(names) <= set(console.file.getvalue().split())
 
 

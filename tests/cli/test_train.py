@@ -10,9 +10,8 @@ from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from archer.config import compose
-from archer.engines.command import next_steps, run_engine
-from archer.trace.manifest import ManifestLine, append_line
-from archer.trace.statistics import StepStatistics
+from archer.trace.manifest import ManifestLine, StepStatistics, append_line
+from archer.train import next_steps, run_engine
 
 
 def archer(*arguments: str) -> subprocess.CompletedProcess[str]:

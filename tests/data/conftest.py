@@ -50,3 +50,16 @@ def jsonl(tmp_path: Path) -> Callable[..., str]:
         return str(path)
 
     return write
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """`write("a.jsonl", row, ...)`: a file of rows; a row that is text is written as it is."""
+
+    def make(name: str, *rows: Any) -> Path:
+        path = tmp_path / name
+        lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+        path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        return path
+
+    return make

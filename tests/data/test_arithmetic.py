@@ -117,14 +117,12 @@ def test_the_first_mistake_is_named_to_the_character(response, kind, line, wrong
     # Up to the mistake nothing is wrong.
     assert RIGHT.startswith(response[: mistake.start])
     assert not RIGHT.startswith(response[: mistake.start + 1]) or mistake.start == len(response)
-    assert response[mistake.line_start : mistake.line_end] == response.split("\n")[line]
+    assert response[: mistake.start].count("\n") == line
 
 
-def test_a_mistake_holds_its_spans_and_what_was_expected():
+def test_a_mistake_holds_its_kind_line_and_span():
     response = "7+6+0=13\n4+8+1=23\n3+5+2=10\n\\boxed{1033}"
-    assert first_mistake(347, 586, response) == Mistake(
-        kind="sum", line=1, line_start=9, line_end=17, start=15, end=17, expected="13"
-    )
+    assert first_mistake(347, 586, response) == Mistake(kind="sum", line=1, start=15, end=17)
 
 
 @given(st.integers(100, 999), st.integers(100, 999), st.data())

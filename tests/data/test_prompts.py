@@ -222,7 +222,7 @@ def test_rows_of_json_and_parquet_are_counted_from_one(tmp_path, row, tokenizer)
         ("a", b"x", "extension ''; supported are"),
         ("a.jsonl", b'{"prompt": \n', "a.jsonl, line 1: not valid JSON"),
         ("a.jsonl", b"[1]\n", "a.jsonl, line 1: found list, expected an object"),
-        ("a.jsonl", b"\xff\xfe", "a.jsonl: not UTF-8 text"),
+        ("a.jsonl", b"\xff\xfe", "a.jsonl: cannot be read as UTF-8 text"),
         ("a.json", b"[{", "a.json: not valid JSON"),
         ("a.json", b"[3]", "a.json, row 1: found int, expected an object"),
         ("a.json", b"{}", "a.json: found dict at the top, expected a list of rows"),

@@ -49,7 +49,7 @@ def test_the_epoch_counts_completed_passes():
     sampler = PromptSampler(10, 5, shuffle=True, seed=0)
     seen = []
     for _ in range(5):
-        seen.append(sampler.epoch)
+        seen.append(sampler.state_dict()["epoch"])
         sampler.next_batch()
     assert seen == [0, 0, 1, 1, 2]
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from archer.data.arithmetic import first_mistake, write_steps
-from archer.data.arithmetic_rows import arithmetic_rows
-from archer.data.builtin import tiny_reasoner_path
+from archer.data.builtin import arithmetic_rows, tiny_reasoner_path
 from archer.data.prompts import load_prompts
 from archer.errors import ArcherError
 

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import torch
 
-from archer.evaluation.samples import Sample
+from archer.evaluation.summary import Sample
 
 torch.set_num_threads(1)
 

@@ -8,12 +8,12 @@ import pytest
 from rich.console import Console
 
 from archer.config import compose
-from archer.engines.local.run import Run
 from archer.errors import ArcherError
 from archer.evaluation.choice import choose_model
 from archer.evaluation.plan import EvalOptions, make_plan
 from archer.evaluation.run import Evaluated, evaluate
 from archer.evaluation.store import EvalFolder
+from archer.train import make_run
 
 SMALL = (
     "data.train_batch_size=4",
@@ -36,7 +36,7 @@ GREEDY = ("actor_rollout_ref.rollout.val_kwargs.n=1", "actor_rollout_ref.rollout
 
 def train(folder: Path, *overrides: str) -> Path:
     config = compose([*SMALL, f"trainer.default_local_dir={folder}", *overrides])
-    Run(config, Console(file=io.StringIO())).execute()
+    make_run(config, Console(file=io.StringIO())).execute()
     return folder
 
 

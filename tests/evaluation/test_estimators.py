@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from archer.evaluation.estimators import pass_at_k, pass_ks, standard_error
+from archer.evaluation.summary import pass_at_k, pass_ks, standard_error
 
 
 @pytest.mark.parametrize("n", range(1, 9))

@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from archer.evaluation.majority import Ballot, class_sizes, majority
-from archer.rewards.scorer import RewardConfig, RewardScorer
+from archer.rewards import RewardConfig, RewardScorer
 
 
 def equal(pairs):
@@ -69,7 +69,7 @@ def test_the_comparisons_of_all_prompts_go_out_together_round_by_round():
 
 def test_the_scorers_comparison_knows_numbers_and_algebra_and_survives_nonsense():
     pairs = [("0.5", "\\frac{1}{2}"), ("x+1", "1+x"), ("7", "8"), ("((((", "{{"), ("", "1")]
-    with RewardScorer(RewardConfig(workers=1)) as scorer:
+    with RewardScorer(RewardConfig(num_workers=1)) as scorer:
         assert scorer.same_answers("math", pairs) == [True, True, False, False, False]
         assert scorer.same_answers("arithmetic", pairs[:2]) == [True, False]  # no algebra for plain sums
         assert scorer.counters.total == 0

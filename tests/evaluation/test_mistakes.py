@@ -134,7 +134,7 @@ def test_the_command_prints_a_table_and_where_the_samples_are(tmp_path, capsys):
     assert str(tmp_path / "out" / "samples.jsonl") in printed.replace(" ", "")
 
 
-def test_ctrl_c_says_that_the_same_command_goes_on(tmp_path, monkeypatch, capsys):
+def test_ctrl_c_says_that_the_same_command_resumes(tmp_path, monkeypatch, capsys):
     def interrupted(self, samples):
         raise KeyboardInterrupt
 
@@ -150,4 +150,4 @@ def test_ctrl_c_says_that_the_same_command_goes_on(tmp_path, monkeypatch, capsys
     with pytest.raises(SystemExit) as exit_:
         app(["eval", *arguments, "--out", str(tmp_path / "out"), "engine.threads=1"])
     assert exit_.value.code == 130
-    assert "The same command goes on" in capsys.readouterr().out
+    assert "The same command resumes" in capsys.readouterr().out

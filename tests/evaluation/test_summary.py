@@ -4,8 +4,7 @@ import pytest
 
 from archer.config import compose
 from archer.evaluation.report import describe_sampling
-from archer.evaluation.samples import Sample
-from archer.evaluation.summary import summarise
+from archer.evaluation.summary import Sample, summarise
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 import torch
 from tiny_update import Problem, tiny_model, traced_config, traced_scores
 
-from archer.influence.projection import Projection, projected_dims, stable_seed
+from archer.influence.modules import Projection, projected_dims, stable_seed
 
 
 @pytest.mark.parametrize(("d", "k"), [(6, 2), (6, 5), (9, 3)])
@@ -39,7 +39,7 @@ def test_dtype_does_not_change_the_signs_and_the_scale_stays_outside():
 
 
 def test_seeds_come_from_the_name_and_are_the_same_in_every_process():
-    code = "from archer.influence.projection import stable_seed; print(stable_seed('layers.0'))"
+    code = "from archer.influence.modules import stable_seed; print(stable_seed('layers.0'))"
     outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(outcome.stdout) == stable_seed("layers.0") != stable_seed("layers.1")
 

@@ -10,7 +10,7 @@ from tiny_update import Problem, assert_same_scores, tiny_model, traced_config, 
 
 from archer.influence import Group, InfluenceConfig, InfluenceTracer
 from archer.influence.bundle import bundled
-from archer.influence.factors import MicroBatch
+from archer.influence.factors import TokenFactors
 from archer.influence.oracle import Gradients, brute_force_scores, explicit_gradients, position_factors
 from archer.influence.stacks import stacks_of
 
@@ -40,7 +40,7 @@ def configured(common: tuple, **changes: object) -> InfluenceConfig:
 
 
 @cache
-def captured(objective: str) -> tuple[Problem, list[MicroBatch], Gradients]:
+def captured(objective: str) -> tuple[Problem, list[TokenFactors], Gradients]:
     """The factors one real update leaves in the tracer, and the explicit gradients of the same objective."""
     problem = Problem(tiny_model())
     config = traced_config(module_name_filter=FILTER, output_function=objective)

@@ -7,11 +7,12 @@ import psutil
 import pytest
 
 from archer.rewards import RewardConfig, RewardScorer
+from archer.rewards.config import CustomRewardConfig
 
 
 @pytest.fixture(scope="session")
 def scorer() -> Iterator[RewardScorer]:
-    with RewardScorer(RewardConfig(workers=2, timeout_s=5.0)) as shared:
+    with RewardScorer(RewardConfig(num_workers=2, timeout_s=5.0)) as shared:
         yield shared
 
 
@@ -20,11 +21,17 @@ def custom(tmp_path: Path) -> Iterator[Callable[..., RewardScorer]]:
     """Return a maker of scorers whose custom function is given as source text; closed after the test."""
     made: list[RewardScorer] = []
 
-    def make(source: str, timeout_s: float = 30.0, workers: int = 2, **config: object) -> RewardScorer:
+    def make(source: str, timeout_s: float = 30.0, num_workers: int = 2, **config: object) -> RewardScorer:
         path = tmp_path / f"reward_{len(made)}.py"
         path.write_text(textwrap.dedent(source))
-        settings = RewardConfig(custom_path=str(path), timeout_s=timeout_s, workers=workers, **config)
-        made.append(RewardScorer(settings))
+        function = CustomRewardConfig(path=str(path))
+        made.append(
+            RewardScorer(
+                RewardConfig(
+                    num_workers=num_workers, timeout_s=timeout_s, custom_reward_function=function, **config
+                )
+            )
+        )
         return made[-1]
 
     yield make

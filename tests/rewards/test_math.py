@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from archer.errors import ArcherError
 from archer.rewards import RewardConfig, RewardRequest, RewardScorer
-from archer.rewards.boxed import last_boxed
+from archer.rewards.extract import last_boxed
 from archer.rewards.math import fast_verdict, reference_answers, verify_answer
 from archer.rewards.math.numeric import parse_number
 from archer.rewards.math.text import tidy
@@ -54,7 +54,7 @@ CASES = read_cases()
 def judged():
     """Judge the table as one batch, as training does."""
     requests = [RewardRequest("math", rf"so \boxed{{{case.answer}}}", case.ground_truth) for case in CASES]
-    with RewardScorer(RewardConfig(workers=2, timeout_s=60.0)) as scorer:
+    with RewardScorer(RewardConfig(num_workers=2, timeout_s=60.0)) as scorer:
         return dict(zip(CASES, scorer.score(requests), strict=True))
 
 

@@ -12,9 +12,8 @@ from archer.rewards import RewardRequest
 from archer.rewards.math import fast_verdict, reference_answers, verify_answer
 from archer.rewards.math.algebra import SampledAlgebra
 from archer.rewards.math.evaluate import UndefinedError, evaluate, precision
-from archer.rewards.math.expression import UnreadableError, read_expression
+from archer.rewards.math.expression import UnreadableError, read_expression, variables
 from archer.rewards.math.structure import read
-from archer.rewards.math.tree import variables
 
 PIECES = [
     *"0123456789xyeinAR+-*/^_=(){}[],.;:!%$&|<> \n'",

@@ -76,7 +76,7 @@ def test_an_endless_reward_is_a_timeout(custom, loop):
     ],
 )
 def test_a_crash_is_named_and_the_next_response_is_judged(custom, response, said):
-    scorer = custom(POISON, workers=1)
+    scorer = custom(POISON, num_workers=1)
     crashed, fine = scorer.score([request(response), request("1")])
     assert crashed.failure is not None
     assert crashed.failure.startswith(said)
@@ -109,7 +109,7 @@ def test_children_that_a_reward_leaves_behind_end_with_the_scorer(custom, wait_u
 
 
 def test_a_reward_that_forks_is_answered_once(custom):
-    scorer = custom(POISON, workers=1)
+    scorer = custom(POISON, num_workers=1)
     assert [result.score for result in scorer.score([request("fork"), request("2"), request("3")])] == [
         1,
         2,
@@ -127,7 +127,7 @@ def test_two_poisonous_responses_cost_nothing_to_the_other_62(custom):
 
 
 def test_workers_are_kept_between_batches_and_work_in_parallel(custom):
-    scorer = custom(POISON, workers=2)
+    scorer = custom(POISON, num_workers=2)
     requests = [request("1") for _ in range(40)]
     first = {result.extra["pid"] for result in scorer.score(requests)}
     second = {result.extra["pid"] for result in scorer.score(requests)}
@@ -137,14 +137,14 @@ def test_workers_are_kept_between_batches_and_work_in_parallel(custom):
 
 def test_no_process_is_started_before_a_response_needs_one():
     children = set(psutil.Process().children())
-    with RewardScorer(RewardConfig(workers=2)) as scorer:
+    with RewardScorer(RewardConfig(num_workers=2)) as scorer:
         results = scorer.score([RewardRequest("math", rf"\boxed{{{n}}}", "3") for n in range(8)])
         assert set(psutil.Process().children()) == children
     assert [result.correct for result in results] == [n == 3 for n in range(8)]
 
 
 def test_a_worker_that_was_killed_between_batches_is_replaced_without_blame(custom, wait_until_gone):
-    scorer = custom(POISON, workers=1)
+    scorer = custom(POISON, num_workers=1)
     pid = int(scorer.score([request("1")])[0].extra["pid"])
     os.kill(pid, signal.SIGKILL)
     assert wait_until_gone(pid)
@@ -154,7 +154,7 @@ def test_a_worker_that_was_killed_between_batches_is_replaced_without_blame(cust
 
 
 def test_workers_outlive_the_thread_that_first_used_them(custom):
-    scorer = custom(POISON, workers=1)
+    scorer = custom(POISON, num_workers=1)
     pids: list[float] = []
     thread = threading.Thread(target=lambda: pids.append(scorer.score([request("1")])[0].extra["pid"]))
     thread.start()
@@ -163,14 +163,14 @@ def test_workers_outlive_the_thread_that_first_used_them(custom):
 
 
 def test_scoring_works_again_after_close(custom):
-    scorer = custom(POISON, workers=1)
+    scorer = custom(POISON, num_workers=1)
     assert scorer.score([request("1")])[0].score == 1.0
     scorer.close()
     assert scorer.score([request("2")])[0].score == 2.0
 
 
 def test_an_interrupt_stops_the_workers_and_leaves_the_scorer_usable(custom, wait_until_gone, tmp_path):
-    scorer = custom(POISON, workers=1)
+    scorer = custom(POISON, num_workers=1)
     pid = int(scorer.score([request("1")])[0].extra["pid"])
     pid_file = tmp_path / "pid"
 
@@ -196,9 +196,11 @@ def test_the_worker_never_loads_torch(custom):
     assert scorer.score([request("")])[0].score == 0.0
 
 
-def test_importing_rewards_does_not_load_torch_or_sympy():
+def test_importing_rewards_and_their_settings_loads_neither_torch_nor_sympy_nor_the_sandbox():
     program = (
-        "import sys, archer.rewards; print([m for m in ('torch', 'numpy', 'sympy') if m in sys.modules])"
+        "import sys, archer.rewards.config, archer.rewards; "
+        "heavy = ('torch', 'numpy', 'sympy', 'archer.rewards.sandbox', 'archer.rewards.math'); "
+        "print([name for name in heavy if name in sys.modules])"
     )
     root = Path(__file__).parents[2]
     shown = subprocess.run(
@@ -227,7 +229,11 @@ def test_no_worker_outlives_a_parent_that_is_killed(tmp_path, wait_until_gone, b
     program = f"""
 import time
 from archer.rewards import RewardConfig, RewardRequest, RewardScorer
-config = RewardConfig(custom_path={str(reward)!r}, workers=1, timeout_s=1000, memory_limit_gb=None)
+from archer.rewards.config import CustomRewardConfig
+function = CustomRewardConfig({str(reward)!r})
+config = RewardConfig(
+    num_workers=1, timeout_s=1000, memory_limit_gb=None, custom_reward_function=function
+)
 scorer = RewardScorer(config)
 scorer.score([RewardRequest("x", {busy_with!r}, None)])
 time.sleep(1000)

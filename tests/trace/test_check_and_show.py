@@ -7,14 +7,13 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from archer.errors import ArcherError
+from archer.errors import ArcherError, visible
 from archer.trace.check import check_trace
 from archer.trace.commands import app
 from archer.trace.npz import write_npz
 from archer.trace.reader import TraceReader
 from archer.trace.schema import TraceStep
 from archer.trace.show import colour, render_step
-from archer.trace.visible import visible
 from archer.trace.vocab import Vocab
 from archer.trace.writer import TraceWriter
 

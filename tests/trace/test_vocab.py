@@ -7,8 +7,7 @@ from transformers import PreTrainedTokenizerFast
 
 from archer.errors import ArcherError
 from archer.trace.npz import DamagedFileError, write_npz
-from archer.trace.tokenizer_bytes import vocab_from_tokenizer
-from archer.trace.vocab import Vocab, decode_bytes, read_vocab, write_vocab
+from archer.trace.vocab import Vocab, decode_bytes, read_vocab, vocab_from_tokenizer, write_vocab
 
 CORPUS = ["Let x = 3 and y = 4, then x + y = 7.\n", "naïve café 数学 🙂🙂", "  indented\tand\r\nbroken"] * 3
 TEXTS = [*CORPUS, "🦉 never seen 語 ﷽", "a\x00b\x1b[31m"]

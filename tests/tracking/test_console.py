@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from archer.config.model import ValKwargs
+from archer.generation.config import ValKwargs
 from archer.tracking.console import ConsoleProgress, accuracy_text, duration, sampled_how, sparkline
 
 METRICS = {

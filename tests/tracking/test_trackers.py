@@ -9,7 +9,7 @@ import pytest
 from archer.errors import ArcherError
 from archer.tracking import JsonlTracker, RunInfo, make_trackers
 from archer.tracking.jsonl import read_metrics
-from archer.tracking.optional import TRACKERS
+from archer.tracking.trackers import TRACKERS
 
 
 @pytest.fixture

@@ -2,15 +2,20 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from archer.verify.forward import exact_copy
-from archer.verify.sample import Sample, draw_sample, embedded_model
+from archer.verify.capture import exact_copy
+from archer.verify.sample import VerificationSample, draw_sample
 
 torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
-def model() -> PreTrainedModel:
-    return embedded_model()
+def drawn() -> tuple[PreTrainedModel, VerificationSample]:
+    return draw_sample(prompts=3, responses=6, seed=0)
+
+
+@pytest.fixture(scope="session")
+def model(drawn) -> PreTrainedModel:
+    return drawn[0]
 
 
 @pytest.fixture(scope="session")
@@ -19,10 +24,10 @@ def precise(model: PreTrainedModel) -> PreTrainedModel:
 
 
 @pytest.fixture(scope="session")
-def sample(model: PreTrainedModel) -> Sample:
-    return draw_sample(model, prompts=3, responses=6, seed=0)
+def sample(drawn) -> VerificationSample:
+    return drawn[1]
 
 
 @pytest.fixture(scope="session")
-def small(sample: Sample) -> Sample:
+def small(sample: VerificationSample) -> VerificationSample:
     return sample.narrowed(prompts=2, responses=3)

@@ -12,7 +12,7 @@ from archer.errors import ArcherError
 from archer.influence import solve
 from archer.verify import suite
 from archer.verify.command import verify
-from archer.verify.result import CheckResult, Figure, at_most, exact, reported
+from archer.verify.report import CheckResult, Figure, at_most, exact, reported
 
 app = typer.Typer()
 app.command()(verify)

@@ -5,13 +5,9 @@ import torch
 
 from archer.influence import capture, objective, scoring, solve, tracer
 from archer.influence.layout import Layout
-from archer.verify.checks.alignment import check_alignment
-from archer.verify.checks.brute_force import check_brute_force
-from archer.verify.checks.factors import check_factors
-from archer.verify.checks.finite_differences import check_finite_differences
-from archer.verify.checks.objectives import check_objectives
-from archer.verify.checks.solvers import check_solvers
-from archer.verify.forward import token_log_probs
+from archer.verify.capture import token_log_probs
+from archer.verify.exact_checks import check_alignment, check_factors, check_objectives, check_solvers
+from archer.verify.oracle_checks import check_brute_force, check_finite_differences
 
 
 def finite_differences(model, sample):
@@ -144,7 +140,7 @@ def test_the_float64_copy_keeps_float64_all_the_way(precise, small):
 
 
 def test_a_check_without_figures_or_with_nan_has_not_passed():
-    from archer.verify.result import at_least, at_most, exact
+    from archer.verify.report import at_least, at_most, exact
 
     assert exact("empty", "", []).passed is False
     assert at_most("nan", float("nan"), 1.0).holds is False

@@ -7,10 +7,16 @@ import torch
 
 from archer.config import default_config
 from archer.influence import Group
-from archer.verify.checks.masking import check_masking, written
-from archer.verify.checks.mistakes import _advantages, _found, _told_apart, check_mistakes
-from archer.verify.checks.projection import FACTORS, check_projection
-from archer.verify.labels import permuted
+from archer.verify.masking import check_masking, written
+from archer.verify.quality_checks import (
+    FACTORS,
+    _advantages,
+    _found,
+    _told_apart,
+    check_mistakes,
+    check_projection,
+)
+from archer.verify.sample import permuted
 
 
 def row_of(result, what: str) -> dict[str, float]:

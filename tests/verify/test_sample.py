@@ -4,15 +4,15 @@ import pytest
 import torch
 
 from archer.data.arithmetic import write_steps
-from archer.engines.local.model import load_tokenizer
 from archer.errors import ArcherError
+from archer.generation.model import load_tokenizer
 from archer.verify import sample as sample_module
 from archer.verify.sample import draw_sample
 
 
-def test_one_seed_gives_one_sample_and_another_seed_another(model, sample):
-    again = draw_sample(model, prompts=3, responses=6, seed=0)
-    other = draw_sample(model, prompts=3, responses=6, seed=1)
+def test_one_seed_gives_one_sample_and_another_seed_another(sample):
+    _, again = draw_sample(prompts=3, responses=6, seed=0)
+    _, other = draw_sample(prompts=3, responses=6, seed=1)
     assert torch.equal(again.responses.tokens, sample.responses.tokens)
     assert other.responses.tokens.tolist() != sample.responses.tokens.tolist()
 
@@ -25,7 +25,7 @@ def test_every_group_has_both_verdicts_and_they_are_the_rewards(sample):
 
 
 def test_the_first_mistake_is_where_the_text_first_leaves_the_right_one(sample):
-    tokenizer = load_tokenizer(sample_module._MODEL)
+    tokenizer = load_tokenizer(sample_module.MODEL)
     rejected = 0
     for row, prompt in enumerate(sample.responses.prompts):
         tokens = sample.responses.tokens[row][sample.responses.mask[row]].tolist()
@@ -41,7 +41,7 @@ def test_the_first_mistake_is_where_the_text_first_leaves_the_right_one(sample):
 
 
 def test_steps_are_the_digits_between_equals_sign_and_newline(sample):
-    tokenizer = load_tokenizer(sample_module._MODEL)
+    tokenizer = load_tokenizer(sample_module.MODEL)
     for row, steps in enumerate(sample.steps):
         pieces = [tokenizer.decode([t]) for t in sample.responses.tokens[row][sample.responses.mask[row]]]
         inside, expected = False, set()
@@ -67,9 +67,9 @@ def test_narrowing_to_everything_changes_nothing(sample):
     assert torch.equal(whole.responses.tokens, sample.responses.tokens)
 
 
-def test_a_model_that_never_errs_is_an_error_that_says_what_to_do(model, monkeypatch):
+def test_a_model_that_never_errs_is_an_error_that_says_what_to_do(monkeypatch):
     monkeypatch.setattr(
         sample_module, "_right", lambda responses, _: torch.ones(len(responses), dtype=torch.bool)
     )
     with pytest.raises(ArcherError, match="--responses"):
-        draw_sample(model, prompts=2, responses=2, seed=0)
+        draw_sample(prompts=2, responses=2, seed=0)

@@ -1,5 +1,7 @@
 """Small traces whose values the tests know."""
 
+import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +84,15 @@ def entropy_part(step: TraceStep) -> TraceStep:
     return TraceStep(
         **{name: array for name, array in held.items() if name not in ("influence", "advantage")}
     )
+
+
+def unpack(buffer: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The inverse of the viewer's `pack`."""
+    assert buffer[:4] == b"ARC1"
+    (size,) = struct.unpack("<I", buffer[4:8])
+    header = json.loads(buffer[8 : 8 + size])
+    arrays = {
+        name: np.frombuffer(buffer, f"<{code}", count, 8 + size + offset)
+        for name, (code, offset, count) in header.pop("arrays").items()
+    }
+    return header, arrays

@@ -12,7 +12,7 @@ from small_traces import make_step, write_trace
 
 from archer.trace.vocab import Vocab
 from archer.viewer.export import write_group
-from archer.viewer.runs import Run
+from archer.viewer.runs import TracedRun
 from archer.viewer.serve import BackgroundServer
 
 HOSTILE = [
@@ -119,7 +119,7 @@ def test_an_exported_page_is_as_harmless(
     new_page: Callable[..., Page], hostile: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.html"
-    write_group(Run(hostile), 1, 0, out)
+    write_group(TracedRun(hostile), 1, 0, out)
     page = new_page()
     page.goto(out.as_uri() + "#1/0/0/0")
     shown(page, "0/1/0/0")

@@ -14,7 +14,7 @@ from small_traces import make_step, write_trace
 
 from archer.trace.reader import TraceReader
 from archer.viewer.export import write_group
-from archer.viewer.runs import Run
+from archer.viewer.runs import TracedRun
 from archer.viewer.serve import BackgroundServer
 
 Serve = Callable[..., BackgroundServer]
@@ -121,7 +121,7 @@ def test_an_exported_group_opens_from_a_disk_with_everything(
     new_page: Callable[..., Page], run_folder: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "group.html"
-    write_group(Run(run_folder), 3, 1, out)
+    write_group(TracedRun(run_folder), 3, 1, out)
     page = new_page()
     requests: list[str] = []
     page.on("request", lambda request: requests.append(request.url))

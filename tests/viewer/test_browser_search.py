@@ -11,7 +11,7 @@ from small_traces import make_step, write_trace
 
 from archer.trace.vocab import Vocab
 from archer.viewer.export import write_group
-from archer.viewer.runs import Run
+from archer.viewer.runs import TracedRun
 from archer.viewer.serve import BackgroundServer
 
 Serve = Callable[..., BackgroundServer]
@@ -60,7 +60,7 @@ def test_an_endless_expression_costs_a_worker_not_the_page(serve: Serve, page: P
 
 def test_an_exported_page_survives_it_as_well(page: Page, endless: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.html"
-    write_group(Run(endless), 1, 0, out)
+    write_group(TracedRun(endless), 1, 0, out)
     page.goto(out.as_uri() + "#1/0/0")
     shown(page, "0/1/0/0")
     assert_survives(page)

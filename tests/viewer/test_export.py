@@ -12,15 +12,14 @@ from typing import Any
 
 import pytest
 import typer
-from small_traces import make_step, write_trace
+from small_traces import make_step, unpack, write_trace
 from typer.testing import CliRunner
 
 from archer.errors import ArcherError
 from archer.viewer import app, commands, show
-from archer.viewer.bundle import BundleError, bundle
+from archer.viewer.client import BundleError, bundle
 from archer.viewer.export import export_group, write_group
-from archer.viewer.packed import unpack
-from archer.viewer.runs import Run
+from archer.viewer.runs import TracedRun
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ def block(page: str, name: str) -> bytes:
 
 
 def test_the_page_holds_one_group_and_nothing_of_the_others(run_folder: Path) -> None:
-    page = export_group(Run(run_folder), 3, 1)
+    page = export_group(TracedRun(run_folder), 3, 1)
     header, _ = unpack(block(page, "tokens"))
     assert header["rows"] == [4, 5, 6, 7]
     head = json.loads(block(page, "head"))
@@ -50,7 +49,7 @@ def test_the_page_holds_one_group_and_nothing_of_the_others(run_folder: Path) ->
 
 
 def test_the_pages_policy_allows_exactly_its_own_script_and_style(run_folder: Path) -> None:
-    page = export_group(Run(run_folder), 3, 0)
+    page = export_group(TracedRun(run_folder), 3, 0)
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy
     script = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
@@ -66,7 +65,7 @@ def test_the_pages_policy_allows_exactly_its_own_script_and_style(run_folder: Pa
 def test_a_hostile_run_name_stays_text(tmp_path: Path) -> None:
     folder = tmp_path / "<img src=x onerror=alert(1)>"
     write_trace(folder / "influence_trace", {1: make_step()})
-    page = export_group(Run(folder), 1, 0)
+    page = export_group(TracedRun(folder), 1, 0)
     assert "<img" not in page
 
 
@@ -106,7 +105,7 @@ def test_the_export_command_writes_a_file(cli: typer.Typer, run_folder: Path, tm
 
 
 def test_places_that_cannot_be_written_are_named(run_folder: Path, tmp_path: Path) -> None:
-    run = Run(run_folder)
+    run = TracedRun(run_folder)
     with pytest.raises(ArcherError, match="is a folder"):
         write_group(run, 1, 0, tmp_path)
     with pytest.raises(ArcherError, match="is not a folder"):

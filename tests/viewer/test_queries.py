@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_traces import TEXT, make_step, write_trace
+from small_traces import TEXT, make_step, unpack, write_trace
 
 from archer.trace.reader import TraceReader
+from archer.trace.show import bound_of
 from archer.viewer import queries
-from archer.viewer.metrics import Spread, bound_of, ramp_of
-from archer.viewer.packed import pack, unpack
-from archer.viewer.runs import Library, Run
+from archer.viewer.encoding import pack
+from archer.viewer.metrics import STATISTICS, ramp_of, spread_of
+from archer.viewer.runs import Library, TracedRun
 from archer.viewer.steps import load_step
 
 
@@ -36,7 +37,7 @@ def test_arrays_start_at_multiples_of_eight_bytes() -> None:
 
 
 def test_the_timeline_opens_no_step_file(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(run_folder)
+    run = TracedRun(run_folder)
     monkeypatch.setattr(TraceReader, "read", lambda *_: pytest.fail("a step file was opened"))
     timeline = queries.timeline_json(run)
     assert timeline["steps"] == [1, 2, 3, 4, 5]
@@ -45,7 +46,7 @@ def test_the_timeline_opens_no_step_file(run_folder: Path, monkeypatch: pytest.M
 
 
 def test_rows_are_packed_ragged_with_missing_values_as_nan(run_folder: Path) -> None:
-    run = Run(run_folder)
+    run = TracedRun(run_folder)
     data = load_step(run, 1)
     rows = np.array([5, 0])
     header, arrays = unpack(queries.rows_packed(run, data, rows, ["entropy", "influence"], text=True))
@@ -59,7 +60,7 @@ def test_rows_are_packed_ragged_with_missing_values_as_nan(run_folder: Path) -> 
             valid = bool(data.arrays.response_mask[row, position])
             assert arrays["mask"][place + position] == valid
             for name in ("entropy", "influence"):
-                expected = float(data.metric(name).values[row, position]) if valid else math.nan
+                expected = float(data.metric(name)[row, position]) if valid else math.nan
                 found = float(arrays[f"metric:{name}"][place + position])
                 assert found == pytest.approx(expected, nan_ok=True)
             assert arrays["ids"][place + position] == TEXT[position]
@@ -75,7 +76,7 @@ def test_more_tokens_than_one_answer_holds_are_refused(
     run_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queries, "MAX_TOKENS", 20)
-    run = Run(run_folder)
+    run = TracedRun(run_folder)
     with pytest.raises(queries.TooMuchError, match="ask for fewer"):
         queries.rows_packed(run, load_step(run, 1), np.arange(8), None, text=False)
 
@@ -84,32 +85,32 @@ def test_statistics_are_those_of_a_plain_loop() -> None:
     values = np.random.default_rng(0).normal(size=101).astype(np.float32)
     values[[3, 50]] = [np.nan, np.inf]
     finite = sorted(float(value) for value in values if math.isfinite(value))
-    spread = Spread.of(values)
+    spread = spread_of(values)
     mean = sum(finite) / len(finite)
-    assert (spread.count, spread.missing) == (99, 2)
-    assert spread.mean == pytest.approx(mean)
-    assert spread.std == pytest.approx(math.sqrt(sum((x - mean) ** 2 for x in finite) / len(finite)))
-    assert spread.mean_abs == pytest.approx(sum(abs(x) for x in finite) / len(finite))
-    assert (spread.min, spread.max, spread.median) == (finite[0], finite[-1], finite[49])
-    assert spread.positive_share == pytest.approx(sum(x > 0 for x in finite) / len(finite))
+    assert (spread["count"], spread["missing"]) == (99, 2)
+    assert spread["mean"] == pytest.approx(mean)
+    assert spread["std"] == pytest.approx(math.sqrt(sum((x - mean) ** 2 for x in finite) / len(finite)))
+    assert spread["mean_abs"] == pytest.approx(sum(abs(x) for x in finite) / len(finite))
+    assert (spread["min"], spread["max"], spread["median"]) == (finite[0], finite[-1], finite[49])
+    assert spread["positive_share"] == pytest.approx(sum(x > 0 for x in finite) / len(finite))
     place = 0.99 * 98
     low = finite[97] + (finite[98] - finite[97]) * (place - 97)
-    assert spread.p99 == pytest.approx(low)
+    assert spread["p99"] == pytest.approx(low)
 
 
 def test_a_spread_of_nothing_has_no_figures() -> None:
-    assert Spread.of(np.full(4, np.nan)) == Spread(0, 4, *[None] * 9)
+    assert spread_of(np.full(4, np.nan)) == {"count": 0, "missing": 4} | dict.fromkeys(STATISTICS)
     assert bound_of(np.zeros(5)) == 1.0
 
 
 def test_two_signs_are_coloured_around_zero() -> None:
-    assert ramp_of("influence", Spread.of(np.ones(3))) == "diverging"
-    assert ramp_of("own_metric", Spread.of(np.array([-1.0, 1.0]))) == "diverging"
-    assert ramp_of("log_prob", Spread.of(np.array([-1.0, -2.0]))) == "sequential"
+    assert ramp_of("influence", spread_of(np.ones(3))) == "diverging"
+    assert ramp_of("own_metric", spread_of(np.array([-1.0, 1.0]))) == "diverging"
+    assert ramp_of("log_prob", spread_of(np.array([-1.0, -2.0]))) == "sequential"
 
 
 def test_the_head_of_a_step_tells_responses_groups_and_statistics(run_folder: Path) -> None:
-    run = Run(run_folder)
+    run = TracedRun(run_folder)
     data = load_step(run, 2)
     head = queries.step_json(run, data)
     json.dumps(head, allow_nan=False)
@@ -118,7 +119,7 @@ def test_the_head_of_a_step_tells_responses_groups_and_statistics(run_folder: Pa
     assert head["rows"]["length"][:4] == [14, 14, 13, 12]
     assert [group["prompt"] for group in head["groups"]] == ["The answer is The", "The answer is  answer"]
     influence = next(metric for metric in head["metrics"] if metric["name"] == "influence")
-    mask, values = data.arrays.response_mask, data.metric("influence").values
+    mask, values = data.arrays.response_mask, data.metric("influence")
     row = [float(v) for v, m in zip(values[0], mask[0], strict=True) if m and math.isfinite(v)]
     assert influence["row_mean_abs"][0] == pytest.approx(sum(map(abs, row)) / len(row))
     assert influence["spread"]["all"]["missing"] == 1

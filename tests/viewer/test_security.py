@@ -176,7 +176,7 @@ def test_only_a_notebook_may_frame_the_viewer() -> None:
 
 
 def test_no_client_module_makes_markup_from_strings() -> None:
-    from archer.viewer.assets import client_assets
+    from archer.viewer.client import client_assets
 
     for name, asset in client_assets().items():
         if name.endswith(".js"):
@@ -194,7 +194,7 @@ def test_no_client_module_makes_markup_from_strings() -> None:
 
 
 def test_the_page_asks_for_all_modules_at_once() -> None:
-    from archer.viewer.assets import client_assets
+    from archer.viewer.client import client_assets
 
     page = client_assets()["index.html"].content.decode()
     for name in client_assets():
@@ -203,7 +203,7 @@ def test_the_page_asks_for_all_modules_at_once() -> None:
 
 
 def test_client_modules_stay_small() -> None:
-    from archer.viewer.assets import client_assets
+    from archer.viewer.client import client_assets
 
     for name, asset in client_assets().items():
         if name.endswith(".js"):

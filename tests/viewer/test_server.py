@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from small_traces import make_step, write_trace
+from small_traces import make_step, unpack, write_trace
 from starlette.testclient import TestClient
 
 from archer.viewer.app import app_maker
-from archer.viewer.packed import unpack
 from archer.viewer.runs import Library
 from archer.viewer.security import Access
 

@@ -11,9 +11,8 @@ from small_traces import TEXT, entropy_part, make_step, write_trace
 
 from archer.errors import ArcherError
 from archer.trace.schema import TraceStep
-from archer.viewer.cache import StepCache
-from archer.viewer.runs import Library, Run
-from archer.viewer.steps import UnreadableStepError, load_step
+from archer.viewer.runs import Library, TracedRun
+from archer.viewer.steps import StepCache, UnreadableStepError, load_step
 
 
 def selected(step: TraceStep, rows: list[int]) -> TraceStep:
@@ -45,8 +44,8 @@ def add_arrays(path: Path, **arrays: np.ndarray) -> None:
 
 
 def test_influence_is_joined_to_the_rows_of_the_whole_batch(both: Path) -> None:
-    data = load_step(Run(both), 1)
-    influence = data.metric("influence").values
+    data = load_step(TracedRun(both), 1)
+    influence = data.metric("influence")
     expected = make_step().influence
     assert expected is not None
     assert data.arrays.rows == 8
@@ -61,15 +60,15 @@ def test_a_row_with_other_tokens_is_not_joined_and_said_so(tmp_path: Path) -> No
     other = make_step(responses=np.where(np.arange(8)[:, None] == 2, 4, ids))
     write_trace(tmp_path / "entropy_trace", {1: entropy_part(make_step())}, kind="entropy")
     write_trace(tmp_path / "influence_trace", {1: other})
-    data = load_step(Run(tmp_path), 1)
-    assert np.isnan(data.metric("influence").values[2]).all()
+    data = load_step(TracedRun(tmp_path), 1)
+    assert np.isnan(data.metric("influence")[2]).all()
     assert "1 responses of the influence trace" in data.notes[0]
 
 
 def test_damage_in_one_trace_leaves_the_other_readable(both: Path) -> None:
     (both / "influence_trace" / "steps" / "step_000001.npz").write_bytes(b"nothing")
-    data = load_step(Run(both), 1)
-    assert [metric.name for metric in data.metrics] == ["entropy", "log_prob"]
+    data = load_step(TracedRun(both), 1)
+    assert list(data.metrics) == ["entropy", "log_prob"]
     assert "influence trace" in data.notes[0]
 
 
@@ -77,7 +76,7 @@ def test_a_step_damaged_everywhere_names_its_reasons(both: Path) -> None:
     for kind in ("entropy", "influence"):
         (both / f"{kind}_trace" / "steps" / "step_000001.npz").write_bytes(b"nothing")
     with pytest.raises(UnreadableStepError, match=r"entropy trace.*influence trace"):
-        load_step(Run(both), 1)
+        load_step(TracedRun(both), 1)
 
 
 def test_further_per_token_arrays_are_found_in_the_file(run_folder: Path, tmp_path: Path) -> None:
@@ -90,15 +89,15 @@ def test_further_per_token_arrays_are_found_in_the_file(run_folder: Path, tmp_pa
         words=np.array([["x"] * len(TEXT)] * 8),
         objects=np.array([[None] * len(TEXT)] * 8, dtype=object),
     )
-    data = load_step(Run(folder), 1)
-    assert [metric.name for metric in data.metrics] == [
+    data = load_step(TracedRun(folder), 1)
+    assert list(data.metrics) == [
         "entropy",
         "influence",
         "log_prob",
         "advantage",
         "surprise",
     ]
-    np.testing.assert_array_equal(data.metric("surprise").values, surprise)
+    np.testing.assert_array_equal(data.metric("surprise"), surprise)
 
 
 def test_older_traces_without_groups_are_grouped_by_uid(tmp_path: Path) -> None:
@@ -107,11 +106,11 @@ def test_older_traces_without_groups_are_grouped_by_uid(tmp_path: Path) -> None:
     del held["group_id"]
     folder = write_trace(tmp_path / "run" / "influence_trace", {1: step})
     np.savez(folder / "steps" / "step_000001.npz", **held)
-    assert load_step(Run(folder), 1).groups.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert load_step(TracedRun(folder), 1).groups.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
 def test_a_response_ends_after_its_last_valid_token_even_with_holes(run_folder: Path) -> None:
-    data = load_step(Run(run_folder), 1)
+    data = load_step(TracedRun(run_folder), 1)
     assert data.spans[0] == len(TEXT)
     assert data.arrays.lengths[0] == len(TEXT) - 1
 

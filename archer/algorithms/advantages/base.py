@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from archer.plugins import PluginTable
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,6 @@ class AdvantageInputs:
     token_rewards: Tensor  # [N, L] float, zero outside the response
     mask: Tensor  # [N, L] bool or 0/1
     groups: Tensor  # [N] int64: responses to the same prompt share an id
-    gamma: float = 1.0  # discount per token; only estimators of token-level returns use it
 
     def __post_init__(self) -> None:
         if self.token_rewards.shape != self.mask.shape or self.groups.shape != self.mask.shape[:1]:
@@ -35,5 +37,19 @@ class AdvantageInputs:
         return torch.where(self.mask.bool(), advantages.to(self.token_rewards.dtype).unsqueeze(-1), 0)
 
 
-AdvantageFn = Callable[[AdvantageInputs], Tensor]
-"""An estimator: advantages [N, L] in the dtype of the rewards, zero outside the mask."""
+AdvantageEstimator = Callable[[AdvantageInputs, Any], Tensor]
+"""(inputs, the settings it declares) -> advantages [N, L] in the rewards' dtype, zero outside the mask."""
+
+ADVANTAGES = PluginTable[AdvantageEstimator](
+    "algorithm.adv_estimator", package="archer.algorithms.advantages"
+)
+"""All estimators by name. What one says of itself: `compares_group`, it compares the responses to a prompt
+with each other, so that one alone has advantage 0; `needs_critic`, a value function is trained beside the
+policy."""
+
+
+def bound_advantage(name: str, algorithm: Any) -> Callable[[AdvantageInputs], Tensor]:
+    """Return the estimator of a name with its settings, read from the section `algorithm`."""
+    plugin = ADVANTAGES.find(name)
+    settings = plugin.settings_from(algorithm)
+    return lambda inputs: plugin.function(inputs, settings)

@@ -7,10 +7,11 @@ over.
 
 import torch
 
-from archer.algorithms.policy_losses.base import ClipConfig, LossInputs, LossOutputs
+from archer.algorithms.policy_losses.base import POLICY_LOSSES, ClipSettings, LossInputs, LossOutputs
 
 
-def aspo(inputs: LossInputs, clip: ClipConfig) -> LossOutputs:
+@POLICY_LOSSES.register("aspo", settings=ClipSettings)
+def aspo(inputs: LossInputs, clip: ClipSettings) -> LossOutputs:
     """Weight w of the gradient -A·w·∇log π of each token, with r = π / π_old and c = clip_ratio_c:
 
         w = min(1/r, c)  where A ≥ 0, and 0 where r > 1 + clip_ratio_high
@@ -23,8 +24,8 @@ def aspo(inputs: LossInputs, clip: ClipConfig) -> LossOutputs:
     log_ratio = inputs.log_ratio.detach()
     ratio, inverse = log_ratio.exp(), (-log_ratio).exp()
     positive, negative = valid & (advantages > 0), valid & (advantages < 0)
-    up = positive & (ratio > 1 + clip.clip_ratio_high)
-    down = negative & (ratio < 1 - clip.clip_ratio_low)
+    up = positive & (ratio > 1 + clip.high)
+    down = negative & (ratio < 1 - clip.low)
     weight = torch.where(advantages >= 0, inverse, ratio).clamp(max=c).masked_fill(up | down, 0)
     return LossOutputs(
         per_token=torch.where(valid, -advantages * weight * inputs.one, 0),

@@ -1,12 +1,14 @@
-"""What every policy loss is given and gives back, and the clip ranges they share."""
+"""What every policy loss is given and gives back, and the settings that several share."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from archer.errors import ArcherError
+from archer.plugins import PluginTable
+from archer.settings import Section, knob
 
 MAX_LOG_RATIO = 20.0
 """Bound on |log π - log π_old|, as in verl: far outside any clip range, with an exponential still finite."""
@@ -56,62 +58,75 @@ class LossOutputs:
 
 
 @dataclass(frozen=True)
-class ClipConfig:
-    """Bounds on the probability ratio, in the names of verl's `actor_rollout_ref.actor`."""
+class RatioBounds(Section):
+    """Bounds of the probability ratio, in verl's names."""
 
-    clip_ratio_low: float = 0.2  # ratios below 1 - clip_ratio_low are clipped
-    clip_ratio_high: float = 0.2  # ratios above 1 + clip_ratio_high are clipped; DAPO's clip-higher is 0.28
-    clip_ratio_c: float = 3.0  # dual clip: largest weight of a token with negative advantage
-
-    def __post_init__(self) -> None:
-        for name, value in (
-            ("clip_ratio_low", self.clip_ratio_low),
-            ("clip_ratio_high", self.clip_ratio_high),
-        ):
-            if not value >= 0:
-                raise ArcherError(
-                    f"actor_rollout_ref.actor.{name}={value} is negative. Set it to 0 or more, such as 0.2."
-                )
-        if not self.clip_ratio_c > 1:
-            raise ArcherError(
-                f"actor_rollout_ref.actor.clip_ratio_c={self.clip_ratio_c} would clip tokens that have not "
-                "moved. Set it above 1, such as 3.0."
-            )
+    clip_ratio_low: float | None = knob(
+        None, "lower clip range; default: clip_ratio; for gspo 3e-4", above=0, idle="refuse"
+    )
+    clip_ratio_high: float | None = knob(
+        None,
+        "upper clip range (DAPO's clip-higher); default: clip_ratio; for gspo 4e-4",
+        above=0,
+        idle="refuse",
+    )
 
 
 @dataclass(frozen=True)
-class TokenClassConfig:
-    """How reasoning and knowledge tokens are told apart, and the bounds of each (Archer's dual-token loss).
+class ClipBounds(RatioBounds):
+    """The same, with one range for both sides where they are not given."""
 
-    Reasoning tokens are those of high entropy in their response. The names are those of the Archer scripts.
+    clip_ratio: float = knob(0.2, "PPO clip range, both sides", at_least=0, idle="refuse")
+
+    @property
+    def low(self) -> float:
+        """Ratios below 1 - low are clipped."""
+        return self.clip_ratio if self.clip_ratio_low is None else self.clip_ratio_low
+
+    @property
+    def high(self) -> float:
+        """Ratios above 1 + high are clipped; DAPO's clip-higher is 0.28."""
+        return self.clip_ratio if self.clip_ratio_high is None else self.clip_ratio_high
+
+
+@dataclass(frozen=True)
+class DualClip(Section):
+    """The bound on the weight of a token whose advantage is negative."""
+
+    clip_ratio_c: float = knob(
+        3.0,
+        "dual clip: bound on the weight where the advantage is negative, for aspo at either sign",
+        above=1,
+    )
+
+
+@dataclass(frozen=True)
+class ClipSettings(ClipBounds, DualClip):
+    """Of PPO-clip and its relatives."""
+
+
+PolicyLoss = Callable[[LossInputs, Any], LossOutputs]
+"""(inputs, the settings that the loss declares) -> the loss of every token."""
+
+POLICY_LOSSES = PluginTable[PolicyLoss](
+    "actor_rollout_ref.actor.policy_loss.loss_mode", package="archer.algorithms.policy_losses"
+)
+"""All losses by name. A file of this folder registers its own; one that gives the KL loss a coefficient for
+each token says so with `kl_coefficient`, a function (settings, kl_loss_coef, reasoning, kl) ->
+coefficients."""
+
+
+def bound_loss(name: str, actor: Any) -> Callable[[LossInputs], LossOutputs]:
+    """Return the policy loss of a name with its settings, read from the section `actor`.
+
+    Where the inputs carry `rollout_is_weights`, the loss of every token is multiplied by its weight.
     """
+    plugin = POLICY_LOSSES.find(name)
+    settings = plugin.settings_from(actor)
 
-    token_entropy_quantile: float = 0.8  # tokens of a response above this quantile are reasoning tokens
-    low_entropy_clip_ratio_low: float = 0.2
-    low_entropy_clip_ratio_high: float = 0.2
-    high_entropy_clip_ratio_low: float = 0.4
-    high_entropy_clip_ratio_high: float = 0.4
+    def loss(inputs: LossInputs) -> LossOutputs:
+        outputs = plugin.function(inputs, settings)
+        weights = inputs.rollout_is_weights
+        return outputs if weights is None else outputs.weighted(weights, inputs.mask)
 
-    def __post_init__(self) -> None:
-        prefix = "actor_rollout_ref.actor"
-        if not 0 <= self.token_entropy_quantile <= 1:
-            raise ArcherError(
-                f"{prefix}.token_entropy_quantile={self.token_entropy_quantile} is no quantile. "
-                "Set it between 0 and 1, such as 0.8."
-            )
-        for name, value in vars(self).items():
-            if not value >= 0:
-                raise ArcherError(f"{prefix}.{name}={value} is negative. Set it to 0 or more, such as 0.2.")
-
-
-@dataclass(frozen=True)
-class PolicyLossConfig:
-    """Which policy loss, and the settings of each; a loss sees only the part that is its own."""
-
-    loss_mode: str = "vanilla"  # verl's `actor_rollout_ref.actor.policy_loss.loss_mode`
-    clip: ClipConfig = field(default_factory=ClipConfig)
-    classes: TokenClassConfig = field(default_factory=TokenClassConfig)
-
-
-PolicyLoss = Callable[[LossInputs], LossOutputs]
-"""A policy loss with its settings bound."""
+    return loss

@@ -3,13 +3,16 @@
 import torch
 
 from archer.algorithms.masked import masked_mean
-from archer.algorithms.policy_losses.base import ClipConfig, LossInputs, LossOutputs
+from archer.algorithms.policy_losses.base import POLICY_LOSSES, LossInputs, LossOutputs, RatioBounds
 
+CLIP_RATIO_LOW, CLIP_RATIO_HIGH = 3e-4, 4e-4
+"""Bounds on a sequence's ratio where the user gives none: those of the paper."""
 MAX_LOG_SEQUENCE_RATIO = 10.0
 """Bound on the logarithm of a sequence's ratio, as in verl; beyond it a response has no gradient."""
 
 
-def gspo(inputs: LossInputs, clip: ClipConfig) -> LossOutputs:
+@POLICY_LOSSES.register("gspo", settings=RatioBounds)
+def gspo(inputs: LossInputs, clip: RatioBounds) -> LossOutputs:
     """PPO-clip with the geometric mean of a response's ratios in place of each token's own:
 
         s_i   = exp( 1/|y_i| Σ_t log π(y_it) - log π_old(y_it) )
@@ -27,7 +30,8 @@ def gspo(inputs: LossInputs, clip: ClipConfig) -> LossOutputs:
     in_reach = log_sequence_ratio <= MAX_LOG_SEQUENCE_RATIO
     sequence_ratio = log_sequence_ratio.clamp(max=MAX_LOG_SEQUENCE_RATIO).exp()
     ratio = sequence_ratio * torch.where(in_reach, inputs.one, 1)
-    low, high = 1 - clip.clip_ratio_low, 1 + clip.clip_ratio_high
+    low = 1 - (CLIP_RATIO_LOW if clip.clip_ratio_low is None else clip.clip_ratio_low)
+    high = 1 + (CLIP_RATIO_HIGH if clip.clip_ratio_high is None else clip.clip_ratio_high)
     weight = torch.where(advantages >= 0, ratio.clamp(max=high), ratio.clamp(min=low))
     return LossOutputs(
         per_token=torch.where(valid, -advantages * weight, 0),

@@ -6,10 +6,11 @@ arXiv 1707.06347 (PPO), 2503.14476 (DAPO), 1912.09729 (dual clip).
 import torch
 from torch import Tensor
 
-from archer.algorithms.policy_losses.base import ClipConfig, LossInputs, LossOutputs
+from archer.algorithms.policy_losses.base import POLICY_LOSSES, ClipSettings, LossInputs, LossOutputs
 
 
-def ppo_clip(inputs: LossInputs, clip: ClipConfig) -> LossOutputs:
+@POLICY_LOSSES.register("vanilla", settings=ClipSettings)
+def ppo_clip(inputs: LossInputs, clip: ClipSettings) -> LossOutputs:
     """Loss -A·w of each token, its weight w the bounded ratio r = π / π_old.
 
         w = min(r, 1 + clip_ratio_high)                    where A ≥ 0
@@ -18,7 +19,7 @@ def ppo_clip(inputs: LossInputs, clip: ClipConfig) -> LossOutputs:
     This is the textbook form, max(-A r, -A clip(r, 1 - low, 1 + high)), further bounded by -A·c where A < 0,
     with the sign of A resolved. The gradient is -A·r·∇log π within the bounds, on them too, and 0 beyond.
     """
-    low, high = (inputs.advantages.new_full((), x) for x in (clip.clip_ratio_low, clip.clip_ratio_high))
+    low, high = (inputs.advantages.new_full((), x) for x in (clip.low, clip.high))
     return clipped(inputs, low, high, clip.clip_ratio_c)
 
 

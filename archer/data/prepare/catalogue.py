@@ -1,156 +1,133 @@
 """The data sets that can be prepared by name."""
 
-from archer.data.arithmetic_rows import DATA_SOURCE
-from archer.data.prepare.code_sets import coding_row, humaneval_row
-from archer.data.prepare.example import DataSet, HubSource
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from archer.data.builtin import DATA_SOURCE
+from archer.data.prepare.code_sets import FUNCTION, STDIN, coding_row, humaneval_row
+from archer.data.prepare.example import Example
 from archer.data.prepare.math_sets import (
+    aime_row,
     arithmetic_row,
     dapo_row,
     gsm8k_row,
-    integer_row,
     math_row,
     olympiad_row,
 )
 from archer.errors import ArcherError
 
 ARITHMETIC = "arithmetic"
+
+
+@dataclass(frozen=True)
+class HubSource:
+    """Where a data set is on the hub."""
+
+    repo: str
+    splits: tuple[str, ...]
+    config: str | None = None
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set that can be prepared. `convert` raises RowError for a row it cannot use."""
+
+    name: str
+    title: str
+    data_source: str  # chooses the reward
+    hub: HubSource | None
+    split: str = "test"
+    convert: Callable[[Mapping[str, Any]], Example] = math_row
+    instruction: str = "boxed"  # name of a preset
+    ability: Literal["math", "code"] = "math"
+
+
 _SETS = (
-    DataSet(ARITHMETIC, "the built-in sums", DATA_SOURCE, "math", arithmetic_row, "none"),
+    DataSet(ARITHMETIC, "the built-in sums", DATA_SOURCE, None, "train", arithmetic_row, "none"),
     DataSet(
         "dapo-math-17k",
         "DAPO-Math-17k, competition problems with integer answers",
         "math_dapo",
-        "math",
+        HubSource("open-r1/DAPO-Math-17k-Processed", ("train",), "all"),
+        "train",
         dapo_row,
-        "boxed",
-        hub=HubSource("open-r1/DAPO-Math-17k-Processed", "all"),
     ),
     DataSet(
         "gsm8k",
         "OpenAI's grade-school problems",
         "openai/gsm8k",
-        "math",
+        HubSource("openai/gsm8k", ("train", "test"), "main"),
+        "train",
         gsm8k_row,
-        "boxed",
-        hub=HubSource("openai/gsm8k", "main", ("train", "test")),
     ),
     DataSet(
         "math",
         "Hendrycks' MATH, competition problems in seven subjects",
         "lighteval/MATH",
-        "math",
-        math_row,
-        "boxed",
-        hub=HubSource("DigitalLearningGmbH/MATH-lighteval", None, ("train", "test")),
+        HubSource("DigitalLearningGmbH/MATH-lighteval", ("train", "test")),
+        "train",
     ),
     DataSet(
         "math500",
         "500 problems of MATH's test set",
         "HuggingFaceH4/MATH-500",
-        "math",
-        math_row,
-        "boxed",
-        "test",
-        HubSource("HuggingFaceH4/MATH-500", None, ("test",)),
+        HubSource("HuggingFaceH4/MATH-500", ("test",)),
     ),
     DataSet(
-        "aime24",
-        "AIME 2024",
-        "aime24",
-        "math",
-        integer_row(0, 999),
-        "boxed",
-        "test",
-        HubSource("HuggingFaceH4/aime_2024", None, ("train",)),
+        "aime24", "AIME 2024", "aime24", HubSource("HuggingFaceH4/aime_2024", ("train",)), convert=aime_row
     ),
-    DataSet(
-        "aime25",
-        "AIME 2025",
-        "aime25",
-        "math",
-        integer_row(0, 999),
-        "boxed",
-        "test",
-        HubSource("math-ai/aime25", None, ("test",)),
-    ),
-    DataSet("aime", "AIME of any years", "aime", "math", integer_row(0, 999), "boxed", "test"),
+    DataSet("aime25", "AIME 2025", "aime25", HubSource("math-ai/aime25", ("test",)), convert=aime_row),
+    DataSet("aime", "AIME of any years", "aime", None, convert=aime_row),
     DataSet(
         "amc",
         "AMC 2022 and 2023, problems with a numeric answer",
         "amc23",
-        "math",
-        math_row,
-        "boxed",
-        "test",
-        HubSource("AI-MO/aimo-validation-amc", None, ("train",)),
+        HubSource("AI-MO/aimo-validation-amc", ("train",)),
     ),
     DataSet(
         "olympiadbench",
         "OlympiadBench, open-ended English math",
         "olympiadbench",
-        "math",
-        olympiad_row,
-        "boxed",
-        "test",
-        HubSource("Hothan/OlympiadBench", "OE_TO_maths_en_COMP", ("train",)),
+        HubSource("Hothan/OlympiadBench", ("train",), "OE_TO_maths_en_COMP"),
+        convert=olympiad_row,
     ),
     DataSet(
         "minerva",
         "Minerva's undergraduate problems",
         "minerva_math",
-        "math",
-        math_row,
-        "boxed",
-        "test",
-        HubSource("math-ai/minervamath", None, ("test",)),
+        HubSource("math-ai/minervamath", ("test",)),
     ),
-    DataSet(
-        "mawps",
-        "MAWPS, short word problems",
-        "mawps",
-        "math",
-        math_row,
-        "boxed",
-        "test",
-        None,
-    ),
+    DataSet("mawps", "MAWPS, short word problems", "mawps", None),
     DataSet(
         "qa",
         "any questions with short answers; --question-field and --answer-field name the fields",
         "math",
-        "math",
-        math_row,
-        "boxed",
+        None,
+        "train",
     ),
     DataSet(
         "humaneval",
         "OpenAI's HumanEval, functions to complete",
         "humaneval",
-        "code",
-        humaneval_row,
-        "code-function",
+        HubSource("openai/openai_humaneval", ("test",)),
         "test",
-        HubSource("openai/openai_humaneval", None, ("test",)),
+        humaneval_row,
+        FUNCTION,
+        "code",
     ),
     DataSet(
         "livecodebench",
         "LiveCodeBench's rows, also as rLLM writes them",
         "livecodebench",
-        "code",
-        coding_row,
-        "code-stdin",
+        HubSource("livecodebench/code_generation_lite", ("test",)),
         "test",
-        HubSource("livecodebench/code_generation_lite", None, ("test",)),
+        coding_row,
+        STDIN,
+        "code",
     ),
     DataSet(
-        "leetcode",
-        "LeetCode problems with asserts",
-        "leetcode",
-        "code",
-        coding_row,
-        "code-function",
-        "test",
-        None,
+        "leetcode", "LeetCode problems with asserts", "leetcode", None, "test", coding_row, FUNCTION, "code"
     ),
 )
 DATA_SETS = {one.name: one for one in _SETS}
@@ -162,7 +139,6 @@ def find_set(name: str) -> DataSet:
     wanted = ALIASES.get(name, name)
     if wanted not in DATA_SETS:
         raise ArcherError(
-            f"There is no data set {name!r}; there are: {', '.join(DATA_SETS)}. "
-            "For a file of your own use qa."
+            f"There is no data set {name!r}; there are: {', '.join(DATA_SETS)}. For your own file use qa."
         )
     return DATA_SETS[wanted]

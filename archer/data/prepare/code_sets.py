@@ -12,8 +12,7 @@ from typing import Any
 
 from archer.data.prepare.example import Example, RowError, compact_json, kept, text_field
 from archer.errors import ArcherError
-from archer.rewards.code.livecodebench import unpack_text
-from archer.rewards.code.record import read_tests
+from archer.rewards.code.record import read_tests, unpack_text
 
 STDIN, FUNCTION = "code-stdin", "code-function"
 

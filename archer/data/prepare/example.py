@@ -1,11 +1,22 @@
-"""What every data set is turned into, and how a row is refused."""
+"""What every data set is turned into: a question and a ground truth, and the prompt around them.
+
+`RowError` refuses a row; the functions below it read a record's fields for the sets' converters.
+"""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-Ability = Literal["math", "code"]
+PRESETS = {
+    "boxed": r"Please reason step by step, and put your final answer within \boxed{}.",
+    "code-stdin": "Write a Python program that reads the input from stdin and writes the answer to stdout. "
+    "Put the whole program in one ```python code block.",
+    "code-function": "Write the solution in Python. Put all of it, imports included, in one ```python code "
+    "block.",
+    "none": "",
+}
+PLACE = "{question}"
 
 
 class RowError(Exception):
@@ -28,27 +39,19 @@ class Example:
     instruction: str | None = None  # replaces the data set's own where rows differ in kind
 
 
-@dataclass(frozen=True)
-class HubSource:
-    """Where a data set is on the hub."""
+def chat_messages(question: str, instruction: str, system: str | None) -> list[dict[str, str]]:
+    """The chat messages that ask a question.
 
-    repo: str
-    config: str | None = None
-    splits: tuple[str, ...] = ("train",)
-
-
-@dataclass(frozen=True)
-class DataSet:
-    """A data set that can be prepared. `convert` raises RowError for a row it cannot use."""
-
-    name: str
-    title: str
-    data_source: str  # chooses the reward
-    ability: Ability
-    convert: Callable[[Mapping[str, Any]], Example]
-    instruction: str  # name of a preset
-    split: str = "train"
-    hub: HubSource | None = None
+    `instruction` is the name of a preset, a text that follows the question after a blank line, or a template
+    with `{question}` in it.
+    """
+    text = PRESETS.get(instruction, instruction)
+    if PLACE in text:
+        content = text.replace(PLACE, question)
+    else:
+        content = f"{question}\n\n{text}" if text else question
+    before = [{"role": "system", "content": system}] if system else []
+    return [*before, {"role": "user", "content": content}]
 
 
 def text_field(values: Mapping[str, Any], *names: str) -> str:

@@ -2,13 +2,14 @@ r"""Math problems with a final answer: a question, and an answer that `\boxed{}`
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 from archer.data.prepare.example import Example, RowError, kept, text_field
 from archer.errors import ArcherError
-from archer.rewards.boxed import last_boxed
+from archer.rewards.extract import last_boxed
 from archer.rewards.math import reference_answers
 
 MAX_ANSWER_CHARS = 2000
@@ -25,35 +26,26 @@ def math_row(values: Mapping[str, Any]) -> Example:
     r"""A question with its answer; without an answer field, the last `\boxed{}` of the solution is taken."""
     question = text_field(values, *QUESTION_FIELDS)
     name = next((name for name in ANSWER_FIELDS if values.get(name) is not None), None)
-    if name is None:
-        boxed = last_boxed(text_field(values, "solution"))
-        if boxed is None:
-            raise RowError("no answer, and the solution has no closed \\boxed{}")
-        answer = boxed
-    else:
-        answer = answer_text(values[name], name)
-    return Example(question, checked(answer), _identifier(values), kept(values, *META_FIELDS))
+    answer = last_boxed(text_field(values, "solution")) if name is None else answer_text(values[name], name)
+    if answer is None:
+        raise RowError("no answer, and the solution has no closed \\boxed{}")
+    return Example(question, checked(answer), _identifier(values, *ID_FIELDS), kept(values, *META_FIELDS))
 
 
-def integer_row(low: int, high: int) -> Callable[[Mapping[str, Any]], Example]:
-    """Rows whose answer must be an integer of a range; AIME writes 25 as 025."""
-
-    def convert(values: Mapping[str, Any]) -> Example:
-        row = math_row(values)
-        if not re.fullmatch(r"-?[0-9]+", row.ground_truth):
-            raise RowError("answer is not an integer")
-        number = int(row.ground_truth)
-        if not low <= number <= high:
-            raise RowError(f"answer is not in {low} ... {high}")
-        return Example(row.question, str(number), row.id, row.meta)
-
-    return convert
+def aime_row(values: Mapping[str, Any]) -> Example:
+    """A question whose answer is an integer of 0 to 999; AIME writes 25 as 025."""
+    row = math_row(values)
+    if not re.fullmatch(r"-?[0-9]+", row.ground_truth):
+        raise RowError("answer is not an integer")
+    number = int(row.ground_truth)
+    if not 0 <= number <= 999:
+        raise RowError("answer is not in 0 ... 999")
+    return replace(row, ground_truth=str(number))
 
 
 def arithmetic_row(values: Mapping[str, Any]) -> Example:
     """The built-in sums; the operands are kept."""
-    row = math_row(values)
-    return Example(row.question, row.ground_truth, row.id, kept(values, "a", "b"))
+    return replace(math_row(values), meta=kept(values, "a", "b"))
 
 
 def gsm8k_row(values: Mapping[str, Any]) -> Example:
@@ -75,13 +67,9 @@ def olympiad_row(values: Mapping[str, Any]) -> Example:
         raise RowError("final_answer is not a list of one answer")
     row = math_row({**values, "final_answer": answers[0], "answer": None})
     context = values.get("context")
-    question = (
-        f"{context.strip()}\n\n{row.question}"
-        if isinstance(context, str) and context.strip()
-        else row.question
-    )
+    before = f"{context.strip()}\n\n" if isinstance(context, str) and context.strip() else ""
     meta = {**row.meta, **kept(values, "is_multiple_answer", "error")}
-    return Example(question, row.ground_truth, row.id, meta)
+    return replace(row, question=before + row.question, meta=meta)
 
 
 def dapo_row(values: Mapping[str, Any]) -> Example:
@@ -95,14 +83,12 @@ def dapo_row(values: Mapping[str, Any]) -> Example:
         raise RowError("prompt is empty")
     reward_model = values.get("reward_model")
     truth = reward_model.get("ground_truth") if isinstance(reward_model, dict) else None
-    answer = (
-        answer_text(truth, "reward_model.ground_truth")
-        if truth is not None
-        else text_field(values, "solution")
-    )
+    if truth is not None:
+        answer = answer_text(truth, "reward_model.ground_truth")
+    else:
+        answer = text_field(values, "solution")
     extra = values.get("extra_info")
-    identifier = extra.get("index") if isinstance(extra, dict) else None
-    return Example(question, checked(answer), "" if identifier is None else str(identifier))
+    return Example(question, checked(answer), _identifier(extra if isinstance(extra, dict) else {}, "index"))
 
 
 def _dapo_question(values: Mapping[str, Any]) -> str:
@@ -119,17 +105,14 @@ def answer_text(value: Any, name: str) -> str:
     """An answer as text: integers that are written as floats (142.0) become integers."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise RowError(f"{name} is {type(value).__name__}, not text or a number")
-    if isinstance(value, str):
-        if not value.strip():
-            raise RowError(f"{name} is empty")
-        return value.strip()
     if isinstance(value, float):
         if not math.isfinite(value):
             raise RowError(f"{name} is not finite")
-        if value.is_integer():
-            return str(int(value))
-        return format(Decimal(repr(value)), "f")
-    return str(value)
+        return str(int(value)) if value.is_integer() else format(Decimal(repr(value)), "f")
+    text = str(value).strip()
+    if not text:
+        raise RowError(f"{name} is empty")
+    return text
 
 
 def checked(answer: str) -> str:
@@ -143,5 +126,5 @@ def checked(answer: str) -> str:
     return answer
 
 
-def _identifier(values: Mapping[str, Any]) -> str:
-    return next((str(values[name]) for name in ID_FIELDS if values.get(name) is not None), "")
+def _identifier(values: Mapping[str, Any], *names: str) -> str:
+    return next((str(value) for value in kept(values, *names).values()), "")

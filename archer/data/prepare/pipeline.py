@@ -1,29 +1,51 @@
-"""Preparing a data set: records in, rows in verl's schema out, with a manifest beside them."""
+"""Preparing a data set: records in, rows in verl's schema out, with a manifest beside them.
 
+All prepared files have the same columns, so they can be mixed in `data.train_files` and read together by
+readers that insist on it (verl's, `datasets`). What a data set has beyond them is JSON text in
+`extra_info.meta`.
+"""
+
+import hashlib
 import json
+import os
+import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from archer import __version__
-from archer.data.answers import answer_kind
-from archer.data.checksum import sha256_of
-from archer.data.prepare.counts import FIRST_FEW, Counts
-from archer.data.prepare.example import DataSet, Example, RowError
-from archer.data.prepare.parts import Parts
-from archer.data.prepare.prompt import PromptStyle
-from archer.data.prepare.records import Record
-from archer.data.prepare.schema import answer_key, question_key, to_row
+from archer.data.files import Row, sha256_of
+from archer.data.prepare.catalogue import DataSet
+from archer.data.prepare.example import PLACE, RowError, chat_messages, compact_json
 from archer.data.prepare.sources import Source
+from archer.data.show import answer_kind
 from archer.errors import ArcherError
-from archer.files import write_atomically
+from archer.files import lock, sync_folder, write_atomically
 
-PART_RECORDS = 10_000
+BATCH_RECORDS = 10_000  # whose rows are written together
+PROGRESS_RECORDS = 100
 HOPELESS_AFTER = 1000  # records without a single usable one
+FIRST_FEW = 5
 OUTPUTS = (".parquet", ".jsonl")
-
-Start = Literal["fresh", "resumed", "restarted", "unchanged"]
+TEXT = pa.string()
+SCHEMA = pa.schema(
+    {
+        "data_source": TEXT,
+        "prompt": pa.list_(pa.struct({"role": TEXT, "content": TEXT})),
+        "ability": TEXT,
+        "reward_model": pa.struct({"style": TEXT, "ground_truth": TEXT}),
+        "extra_info": pa.struct(
+            {"split": TEXT, "index": pa.int64(), "id": TEXT, "question": TEXT, "meta": TEXT}
+        ),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +56,8 @@ class Request:
     source: Source
     output: Path
     split: str
-    style: PromptStyle = field(default_factory=PromptStyle)
+    instruction: str | None = None  # default: the data set's
+    system: str | None = None
     data_source: str | None = None  # default: the data set's
     question_field: str | None = None
     answer_field: str | None = None
@@ -52,13 +75,44 @@ class Request:
             "data_set": self.data_set.name,
             "source": self.source.identity(),
             "split": self.split,
-            "style": asdict(self.style),
+            "style": {"instruction": self.instruction, "system": self.system},
             "data_source": self.reward_source,
             "question_field": self.question_field,
             "answer_field": self.answer_field,
             "limit": self.limit,
             "archer": __version__,
         }
+
+
+@dataclass
+class Counts:
+    """What preparing met: rows in, kept, left out and why, lengths and kinds of answers."""
+
+    read: int = 0
+    kept: int = 0
+    duplicates: int = 0
+    conflicts: int = 0  # duplicates whose answer differs from the one kept
+    invalid: Counter[str] = field(default_factory=Counter)  # reason -> rows
+    first_invalid: list[str] = field(default_factory=list)  # where the first few are, and what is wrong
+    kinds: Counter[str] = field(default_factory=Counter)  # kind of answer -> rows kept
+    prompt_chars: int = 0  # sum over kept rows
+    shortest: int = 0
+    longest: int = 0
+
+    def refuse(self, where: str, reason: str, detail: str = "") -> None:
+        """Count a row that cannot be used."""
+        self.invalid[reason] += 1
+        if len(self.first_invalid) < FIRST_FEW:
+            more = f" ({detail[:160]})" if detail else ""
+            self.first_invalid.append(f"{where}: {reason}{more}")
+
+    def keep(self, prompt_chars: int, kind: str) -> None:
+        """Count a row that goes into the output."""
+        self.kept += 1
+        self.kinds[kind] += 1
+        self.prompt_chars += prompt_chars
+        self.shortest = min(self.shortest or prompt_chars, prompt_chars)
+        self.longest = max(self.longest, prompt_chars)
 
 
 @dataclass(frozen=True)
@@ -69,48 +123,35 @@ class Prepared:
     manifest: Path
     sha256: str
     counts: Counts
-    start: Start
+    unchanged: bool = False  # it was there already
 
 
-def prepare(
-    request: Request, progress: Callable[[float, Counts], None] = lambda done, counts: None
-) -> Prepared:
+Progress = Callable[[float, Counts], None]
+
+
+def prepare(request: Request, progress: Progress = lambda done, counts: None) -> Prepared:
     """Write the output of a request; `progress` is told the share of the source read, and the counts."""
     output = request.output
     if output.suffix not in OUTPUTS:
         raise ArcherError(f"--out {output}: expected a name that ends in {' or '.join(OUTPUTS)}.")
-    identity = request.identity()
-    parts = Parts(output, identity)
-    interrupted = parts.exists()
-    if output.exists() and not request.overwrite and not interrupted:
-        return _unchanged(request, identity)
+    if request.instruction is not None and request.instruction.count(PLACE) > 1:
+        raise ArcherError(f"--instruction holds {PLACE} more than once; the question goes in one place.")
+    if output.exists() and not request.overwrite:
+        return _unchanged(request)
+    lock_file = output.with_name(f".{output.name}.lock")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
+        busy = f"Another process is preparing {output}. Wait for it, or choose another --out."
+        held = lock(lock_file, busy)
     except OSError as error:
         raise ArcherError(f"--out {output} cannot be written: {error.strerror}.") from error
-    with parts.held():
-        return _prepare(request, parts, identity, interrupted, progress)
-
-
-def _prepare(
-    request: Request,
-    parts: Parts,
-    identity: dict[str, Any],
-    interrupted: bool,
-    progress: Callable[[float, Counts], None],
-) -> Prepared:
-    counts = parts.resume()
-    start: Start = "resumed" if counts is not None else "restarted" if interrupted else "fresh"
-    counts = counts or Counts()
-    _convert(request, parts, counts, progress)
-    if not counts.kept:
-        parts.remove()
-        raise _nothing_usable(request, counts)
-    parts.finish(request.output)
-    checksum = sha256_of(request.output)
-    _write_manifest(request, identity, counts, checksum)
-    parts.remove()
-    return Prepared(request.output, manifest_path(request.output), checksum, counts, start)
+    temporary = output.with_name(f".{output.name}.tmp")
+    with held:
+        try:
+            return _write(request, temporary, progress)
+        finally:
+            temporary.unlink(missing_ok=True)
+            lock_file.unlink()
 
 
 def manifest_path(output: Path) -> Path:
@@ -118,123 +159,145 @@ def manifest_path(output: Path) -> Path:
     return output.with_name(f"{output.name}.manifest.json")
 
 
-def _convert(
-    request: Request, parts: Parts, counts: Counts, progress: Callable[[float, Counts], None]
-) -> None:
-    """Read what has not been read yet, part by part."""
-    seen = dict(parts.keys())
-    rows: list[dict[str, Any]] = []
-    done = 0.0
-    for record in _from(request, counts.read):
-        counts.read += 1
-        done = record.done
-        row = _row(request, record, counts, seen)
-        if row is not None:
-            rows.append(row)
-        if counts.read % PART_RECORDS == 0:
-            parts.add(rows, counts)
-            rows = []
-            progress(done, counts)
-        if counts.read == HOPELESS_AFTER and not counts.kept:
-            parts.remove()
-            raise _nothing_usable(request, counts)
-    if rows:
-        parts.add(rows, counts)
-    progress(1.0, counts)
-
-
-def _from(request: Request, skip: int) -> Iterator[Record]:
-    for number, record in enumerate(request.source.records()):
-        if request.limit is not None and number >= request.limit:
-            return
-        if number >= skip:
-            yield record
-
-
-def _row(request: Request, record: Record, counts: Counts, seen: dict[str, str]) -> dict[str, Any] | None:
-    """The row of a record, or None where it is left out; either way it is counted."""
-    try:
-        if record.problem is not None:
-            raise RowError(record.problem)
-        example = request.data_set.convert(_renamed(request, record.values))
-        _check_unicode(example)
-    except RowError as bad:
-        counts.refuse(record.where, bad.reason, bad.detail)
-        return None
-    key, answer = question_key(example.question), answer_key(example.ground_truth)
-    if key in seen:
-        counts.duplicates += 1
-        counts.conflicts += seen[key] != answer
-        return None
-    seen[key] = answer
-    row = to_row(
-        example,
-        request.data_set,
-        request.style,
-        data_source=request.reward_source,
-        split=request.split,
-        index=counts.kept,
-    )
-    counts.keep(sum(len(message["content"]) for message in row["prompt"]), answer_kind(example.ground_truth))
-    return row | {"question_key": key, "answer_key": answer}
-
-
-def _check_unicode(example: Example) -> None:
-    """Refuse halves of characters, which JSON can hold and files cannot."""
-    try:
-        f"{example.question}{example.ground_truth}{example.id}{example.meta}".encode()
-    except UnicodeEncodeError as error:
-        raise RowError("text with half a character (a lone surrogate)") from error
-
-
-def _renamed(request: Request, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The record with the user's fields under the names that the data set's reader looks for first."""
-    renamed = dict(values)
-    for given, name in ((request.question_field, "problem"), (request.answer_field, "answer")):
-        if given is not None:
-            if values.get(given) is None:
-                raise RowError(f"no field {given}")
-            renamed[name] = values[given]
-    return renamed
-
-
-def _nothing_usable(request: Request, counts: Counts) -> ArcherError:
-    if not counts.read:
-        return ArcherError(f"{request.source}: there are no rows.")
-    reasons = "\n".join(
-        f"  {rows:,} rows: {reason}" for reason, rows in counts.invalid.most_common(FIRST_FEW)
-    )
-    first = next(iter(request.source.records()))
-    return ArcherError(
-        f"{request.source}: none of the first {counts.read:,} rows is usable as {request.data_set.name}:\n"
-        f"{reasons}\nThe fields of the first row are: {', '.join(first.values) or 'none'}. Choose the data "
-        "set that fits, or name the fields with --question-field and --answer-field."
-    )
-
-
-def _unchanged(request: Request, identity: dict[str, Any]) -> Prepared:
+def _unchanged(request: Request) -> Prepared:
     """Accept an output that this very request made before; refuse any other."""
     manifest = manifest_path(request.output)
     if manifest.is_file():
         stored = json.loads(manifest.read_text(encoding="utf-8"))
-        same = stored.get("identity") == identity
-        if same and stored.get("sha256") == sha256_of(request.output):
-            counts = Counts.from_json(stored["counts"])
-            return Prepared(request.output, manifest, stored["sha256"], counts, "unchanged")
+        checksum = sha256_of(request.output)
+        if stored.get("identity") == request.identity() and stored.get("sha256") == checksum:
+            counts = Counts(**stored["counts"])
+            counts.invalid, counts.kinds = Counter(counts.invalid), Counter(counts.kinds)
+            return Prepared(request.output, manifest, checksum, counts, unchanged=True)
     raise ArcherError(
         f"{request.output} exists and was not made from this source with these options. "
         "Choose another --out, or --overwrite to replace it."
     )
 
 
-def _write_manifest(request: Request, identity: dict[str, Any], counts: Counts, checksum: str) -> None:
-    document = {
+def _write(request: Request, temporary: Path, progress: Progress) -> Prepared:
+    """Write the rows to `temporary` and rename it: the output appears whole or not at all."""
+    counts = Counts()
+    with _writer(temporary, request.output.suffix) as write:
+        for rows in _batches(request, counts, progress):
+            write(rows)
+    if not counts.kept:
+        raise _nothing_usable(request, counts)
+    with temporary.open("rb+") as file:
+        os.fsync(file.fileno())
+    checksum = sha256_of(temporary)
+    manifest = {
         "output": request.output.name,
         "sha256": checksum,
-        "bytes": request.output.stat().st_size,
+        "bytes": temporary.stat().st_size,
         "rows": counts.kept,
-        "identity": identity,
-        "counts": counts.to_json(),
+        "identity": request.identity(),
+        "counts": vars(counts),
     }
-    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-    write_atomically(manifest_path(request.output), text)
+    path = manifest_path(request.output)
+    write_atomically(path, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+    temporary.replace(request.output)
+    sync_folder(request.output.parent)
+    return Prepared(request.output, path, checksum, counts)
+
+
+@contextmanager
+def _writer(path: Path, suffix: str) -> Iterator[Callable[[list[dict[str, Any]]], object]]:
+    """A function that adds rows to a file."""
+    if suffix == ".parquet":
+        with pq.ParquetWriter(path, SCHEMA) as writer:
+            yield lambda rows: writer.write_table(pa.Table.from_pylist(rows, SCHEMA))
+    else:
+        with path.open("w", encoding="utf-8") as file:
+            yield lambda rows: file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def _batches(request: Request, counts: Counts, progress: Progress) -> Iterator[list[dict[str, Any]]]:
+    """Yield the rows of the output; every record is counted."""
+    seen: dict[str, str] = {}
+    rows: list[dict[str, Any]] = []
+    for record in islice(request.source.records(), request.limit):
+        counts.read += 1
+        row = _row(request, record, counts, seen)
+        if row is not None:
+            rows.append(row)
+        if counts.read == HOPELESS_AFTER and not counts.kept:
+            raise _nothing_usable(request, counts)
+        if counts.read % PROGRESS_RECORDS == 0:
+            progress(record.done, counts)
+        if counts.read % BATCH_RECORDS == 0:
+            yield rows
+            rows = []
+    if rows:
+        yield rows
+    progress(1.0, counts)
+
+
+def _row(request: Request, record: Row, counts: Counts, seen: dict[str, str]) -> dict[str, Any] | None:
+    """The row of a record, or None where it is left out; `seen` holds the answer to every question so far."""
+    try:
+        if record.problem is not None:
+            raise RowError(record.problem)
+        example = request.data_set.convert(_renamed(request, record.values))
+        # JSON can hold halves of characters, files cannot.
+        f"{example.question}{example.ground_truth}{example.id}{example.meta}".encode()
+    except UnicodeEncodeError:
+        counts.refuse(record.where, "text with half a character (a lone surrogate)")
+        return None
+    except RowError as bad:
+        counts.refuse(record.where, bad.reason, bad.detail)
+        return None
+    # Two questions are the same if their text is, whatever its spacing and its form of accents.
+    key = _digest(" ".join(unicodedata.normalize("NFC", example.question).split()))
+    answer = _digest(example.ground_truth)
+    if key in seen:
+        counts.duplicates += 1
+        counts.conflicts += seen[key] != answer
+        return None
+    seen[key] = answer
+    instruction = request.instruction
+    if instruction is None:
+        instruction = example.instruction or request.data_set.instruction
+    messages = chat_messages(example.question, instruction, request.system)
+    counts.keep(sum(len(message["content"]) for message in messages), answer_kind(example.ground_truth))
+    return {
+        "data_source": request.reward_source,
+        "prompt": messages,
+        "ability": request.data_set.ability,
+        "reward_model": {"style": "rule", "ground_truth": example.ground_truth},
+        "extra_info": {
+            "split": request.split,
+            "index": counts.kept - 1,
+            "id": example.id,
+            "question": example.question,
+            "meta": compact_json(example.meta),
+        },
+    }
+
+
+def _renamed(request: Request, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The record with the user's fields under the names that the data set's reader looks for first."""
+    renamed = dict(values)
+    for chosen, name in ((request.question_field, "problem"), (request.answer_field, "answer")):
+        if chosen is not None:
+            if values.get(chosen) is None:
+                raise RowError(f"no field {chosen}")
+            renamed[name] = values[chosen]
+    return renamed
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _nothing_usable(request: Request, counts: Counts) -> ArcherError:
+    if not counts.read:
+        return ArcherError(f"{request.source}: there are no rows.")
+    most = counts.invalid.most_common(FIRST_FEW)
+    reasons = "\n".join(f"  {rows:,} rows: {reason}" for reason, rows in most)
+    first = next(iter(request.source.records()))
+    return ArcherError(
+        f"{request.source}: none of the first {counts.read:,} rows is usable as {request.data_set.name}:\n"
+        f"{reasons}\nThe fields of the first row are: {', '.join(first.values) or 'none'}. Choose the data "
+        "set that fits, or name the fields with --question-field and --answer-field."
+    )

@@ -5,47 +5,35 @@ from dataclasses import dataclass
 import torch
 
 from archer.algorithms.dynamic_sampling import DynamicSampling
-from archer.algorithms.filtering import GroupCounts, count_groups
+from archer.algorithms.groups import count_groups
 from archer.config.root import TrainConfig
 from archer.data.prompts import PromptDataset
 from archer.data.sampler import PromptSampler
-from archer.engines.local.batch import concatenate
-from archer.engines.local.experience import Judged
-from archer.engines.local.judge import Judge
-from archer.engines.local.rollout import Rollout
-from archer.engines.local.sampling import SamplingParams
-from archer.engines.local.seeds import stream
-from archer.rewards.types import RewardResult
+from archer.generation.batch import concatenate
+from archer.generation.build import Generation
+from archer.generation.judge import Judged
+from archer.generation.sampling import SamplingParams, stream
+from archer.training.metrics import Sampled
 
 
 @dataclass(frozen=True)
 class Collected:
-    """The responses a step trains on and what was sampled to get them."""
+    """The responses a step trains on, and everything that was sampled to get them."""
 
     judged: Judged
-    results: tuple[RewardResult, ...]  # of every response sampled, kept or not
-    counts: GroupCounts  # of every group sampled, kept or not
-    generations: int
-    sampled_tokens: int
-    warning: str | None
+    sampled: Sampled
 
 
 class Collector:
     """Draws training prompts and turns them into judged responses."""
 
     def __init__(
-        self,
-        config: TrainConfig,
-        dataset: PromptDataset,
-        sampler: PromptSampler,
-        rollout: Rollout,
-        judge: Judge,
+        self, config: TrainConfig, dataset: PromptDataset, sampler: PromptSampler, generation: Generation
     ) -> None:
         self.config = config
         self.dataset = dataset
         self.sampler = sampler
-        self.rollout = rollout
-        self.judge = judge
+        self.generation = generation
         options = config.actor_rollout_ref.rollout
         self._params = SamplingParams(options.temperature, options.top_p, options.top_k)
 
@@ -53,7 +41,7 @@ class Collector:
         """Return the judged responses of `data.train_batch_size` prompts.
 
         With `algorithm.filter_groups.enable`, groups that are all right or all wrong are replaced by new
-        prompts until the batch is full or `max_num_gen_batches` is reached; then the step goes on with what
+        prompts until the batch is full or `max_num_gen_batches` is reached; then the step trains on what
         there is, and says so.
         """
         filtering = self.config.algorithm.filter_groups
@@ -61,7 +49,7 @@ class Collector:
         if not filtering.enable:
             judged = self._generate(step, 0, wanted, first_group=0)
             counts = count_groups(judged.correct, judged.groups)
-            return Collected(judged, judged.results, counts, 1, _tokens(judged), None)
+            return Collected(judged, Sampled(judged.results, counts, 1, _tokens(judged)))
         state = DynamicSampling(wanted, filtering.max_num_gen_batches)
         batches: list[Judged] = []
         size = self.config.data.gen_batch_size or wanted
@@ -71,22 +59,18 @@ class Collector:
         everything = _join(batches)
         kept = set(state.kept)
         rows = [row for row, group in enumerate(everything.groups.tolist()) if group in kept]
-        return Collected(
-            everything.rows(rows),
-            everything.results,
-            state.counts,
-            len(batches),
-            _tokens(everything),
-            state.shortfall,
+        sampled = Sampled(
+            everything.results, state.counts, len(batches), _tokens(everything), state.shortfall
         )
+        return Collected(everything.rows(rows), sampled)
 
     def _generate(self, step: int, batch: int, size: int, first_group: int) -> Judged:
         options = self.config.actor_rollout_ref.rollout
         prompts = [self.dataset[i] for i in self.sampler.next_batch(size)]
-        generator = stream(self.rollout.compute.device, options.seed, "rollout", step, batch)
-        responses = self.rollout.generate(prompts, options.n, self._params, generator)
+        generator = stream(self.generation.compute.device, options.seed, "rollout", step, batch)
+        responses = self.generation.rollout.generate(prompts, options.n, self._params, generator)
         groups = torch.arange(size).repeat_interleave(options.n) + first_group
-        return self.judge.judge(responses, groups)
+        return self.generation.judge.judge(responses, groups)
 
 
 def _join(batches: list[Judged]) -> Judged:

@@ -1,17 +1,40 @@
-"""What the loss of a micro-batch is given: its part of a step's experience."""
+"""What a step learns from, and the part of it that the loss of a micro-batch is given."""
+
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from archer.algorithms.aggregation import LossTotals
-from archer.algorithms.policy_losses import LossInputs
+from archer.algorithms.policy_losses.base import LossInputs
 from archer.algorithms.token_classes import reasoning_tokens
-from archer.config.model import ActorConfig
-from archer.engines.local.batch import MicroBatch
-from archer.engines.local.experience import Experience
-from archer.engines.local.policy import TokenStats
-from archer.engines.local.sums import TokenSums
-from archer.engines.token_loss import TokenLoss
-from archer.influence.transfer import send
+from archer.config.actor import ActorConfig
+from archer.generation.batch import MicroBatch, Responses
+from archer.generation.judge import Judged
+from archer.generation.policy import TokenStats
+from archer.influence.factors import send
+from archer.training.metrics import TokenSums
+from archer.training.token_loss import TokenLoss
+
+
+@dataclass(frozen=True)
+class Experience:
+    """A step's training data. All [N, L] tensors are float32 on the CPU, zero outside the mask.
+
+    `old_log_probs` and `old_entropy` are None where the update is on-policy (one epoch, one mini-batch): its
+    own forward pass then is the old policy, and another would compute the same numbers twice.
+    """
+
+    judged: Judged
+    advantages: Tensor  # [N, L]
+    old_log_probs: Tensor | None  # [N, L]
+    ref_log_probs: Tensor | None  # [N, L], when a KL loss needs them
+    old_entropy: Tensor | None = None  # [N, L], with old_log_probs
+    rollout_is_weights: Tensor | None = None  # [N, L], when the rollout's mismatch is corrected
+
+    @property
+    def responses(self) -> Responses:
+        """The sampled responses."""
+        return self.judged.responses
 
 
 class MicroBatchLoss:

@@ -1,77 +1,63 @@
-"""The training loop of the local engine."""
+"""A training step of the local engine: rollout, rewards, advantages, update."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from archer.algorithms.advantages import AdvantageInputs, advantage
+from archer.algorithms.advantages.base import AdvantageInputs, bound_advantage
 from archer.algorithms.aggregation import LossTotals, aggregate
-from archer.algorithms.kl import kl_estimator
-from archer.algorithms.kl_controller import KLControlConfig, KLController
-from archer.algorithms.rollout_correction import rollout_is_weights
-from archer.algorithms.threshold import Threshold
-from archer.algorithms.token_rewards import penalised_rewards, place_scores
-from archer.engines.local.batch import Responses, micro_batch, split_by_tokens
-from archer.engines.local.collect import Collected
-from archer.engines.local.division import total_lengths
-from archer.engines.local.experience import Experience
-from archer.engines.local.judge import refuse_unjudged
-from archer.engines.local.metrics import data_metrics, rollout_difference
-from archer.engines.local.parts import Parts
-from archer.engines.local.policy import Policy, TokenStats
-from archer.engines.local.schedule import lr_factor
-from archer.engines.local.timing import Timings
-from archer.engines.local.tracing import InfluenceRecorder, Traces
-from archer.engines.local.update import Updater
-
-
-@dataclass(frozen=True)
-class StepReport:
-    """What one training step did."""
-
-    metrics: dict[str, float]
-    warning: str | None
+from archer.algorithms.kl import KLController, kl_estimator
+from archer.algorithms.masked import penalised_rewards, place_scores
+from archer.algorithms.rollout_correction import Threshold, rollout_is_weights
+from archer.config.root import TrainConfig
+from archer.engines.local.batching import total_lengths
+from archer.engines.local.collect import Collected, Collector
+from archer.engines.local.influence import InfluenceRecorder
+from archer.engines.local.loss import Experience
+from archer.engines.local.update import Updater, lr_factor
+from archer.generation.batch import Responses, micro_batch, split_by_tokens
+from archer.generation.judge import refuse_unjudged
+from archer.generation.policy import Policy, TokenStats
+from archer.training.loop import StepReport
+from archer.training.metrics import Timings, response_metrics, rollout_difference, sampling_metrics, spread
+from archer.training.traces import StepRecord, Traces
 
 
 class Trainer:
     """Runs training steps and holds the state that a checkpoint saves."""
 
-    def __init__(self, parts: Parts, traces: Traces) -> None:
-        self.parts = parts
-        self.traces = traces
-        self.config = parts.config
+    traces: Traces  # opened once everything else is loaded
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        policy: Policy,
+        reference: Policy | None,
+        collector: Collector,
+        total_steps: int,
+    ) -> None:
+        self.config = config
+        self.policy, self.reference, self.collector = policy, reference, collector
         self.step = 0
-        actor = self.config.actor_rollout_ref.actor
-        name = self.config.algorithm.adv_estimator
-        if name == "grpo" and not self.config.algorithm.norm_adv_by_std_in_grpo:
-            name = "dr_grpo"
-        self._advantage = advantage(name)
-        control = self.config.algorithm.kl_ctrl
-        self._kl_control = KLController(
-            KLControlConfig(control.type, control.kl_coef, control.target_kl, control.horizon)
-        )
-        self._kl_in_reward = kl_estimator(self.config.algorithm.kl_penalty, "algorithm.kl_penalty")
+        actor, algorithm = config.actor_rollout_ref.actor, config.algorithm
+        self._advantage = bound_advantage(algorithm.adv_estimator, algorithm)
+        self._kl_control = KLController(algorithm.kl_ctrl)
+        self._kl_in_reward = kl_estimator(algorithm.kl_penalty, "algorithm.kl_penalty")
         self.optimizer = torch.optim.AdamW(
-            parts.policy.model.parameters(),
+            policy.model.parameters(),
             lr=actor.optim.lr,
             betas=(actor.optim.betas[0], actor.optim.betas[1]),
             weight_decay=actor.optim.weight_decay,
             fused=True,
         )
-        self._lr_factor = lr_factor(actor.optim, parts.total_steps)
-        self.recorder = InfluenceRecorder(parts.policy.model, self.config.trainer.influence_trace)
-        if self.recorder.traces(parts.policy.model.get_output_embeddings()):
-            parts.policy.run_head_everywhere()
+        self._lr_factor = lr_factor(actor.optim, total_steps)
+        self.recorder = InfluenceRecorder(policy.model, config.trainer.influence_trace)
+        if self.recorder.traces(policy.model.get_output_embeddings()):
+            policy.run_head_everywhere()
+        skips = config.trainer.skip_optimizer_step or config.trainer.influence_trace.skip_optimizer_step
         self._updater = Updater(
-            parts.policy,
-            self.optimizer,
-            actor,
-            self.config.data.max_response_length,
-            self.config.trainer.skip_optimizer_step
-            or self.config.trainer.influence_trace.skip_optimizer_step,
-            self.recorder,
+            policy, self.optimizer, actor, config.data.max_response_length, skips, self.recorder
         )
 
     def train_step(self) -> StepReport:
@@ -82,13 +68,12 @@ class Trainer:
         timings = Timings()
         with timings("step"):
             with timings("gen"):
-                collected = self.parts.collector.collect(self.step)
+                collected = self.collector.collect(self.step)
             if self.step == 1:
-                refuse_unjudged([result.failure for result in collected.results], self.config.reward)
-            metrics = (
-                self._learn(collected, timings) if len(collected.judged.responses) else _nothing(collected)
-            )
-            self.parts.sampling_weights.refresh()
+                refuse_unjudged([result.failure for result in collected.sampled.results], self.config.reward)
+            metrics = self._learn(collected, timings) if len(collected.judged.responses) else {}
+            self.collector.generation.sampling_weights.refresh()
+        metrics |= sampling_metrics(collected.sampled)
         metrics |= timings.metrics() | self._performance(collected, timings)
         return StepReport(metrics, _warning(collected, metrics))
 
@@ -97,16 +82,16 @@ class Trainer:
         return {
             "step": self.step,
             "optimizer": self.optimizer.state_dict(),
-            "data": self.parts.collector.sampler.state_dict(),
+            "data": self.collector.sampler.state_dict(),
             "kl_control": self._kl_control.state_dict(),
             "rng": torch.get_rng_state(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint; the weights are loaded with the model."""
+        """Resume from a checkpoint; the weights are loaded with the model."""
         self.step = state["step"]
         self.optimizer.load_state_dict(state["optimizer"])
-        self.parts.collector.sampler.load_state_dict(state["data"])
+        self.collector.sampler.load_state_dict(state["data"])
         self._kl_control.load_state_dict(state["kl_control"])
         torch.set_rng_state(state["rng"])
 
@@ -119,11 +104,11 @@ class Trainer:
         corrected = algorithm.rollout_correction.rollout_is is not None
         if not on_policy or algorithm.use_kl_in_reward or corrected:
             with timings("old_log_prob"):
-                old = self._forward(self.parts.policy, responses)
+                old = self._forward(self.policy, responses)
         reference: TokenStats | None = None
-        if self.parts.reference is not None:
+        if self.reference is not None:
             with timings("ref"):
-                reference = self._forward(self.parts.reference, responses)
+                reference = self._forward(self.reference, responses)
 
         metrics: dict[str, float] = {}
         with timings("adv"):
@@ -132,7 +117,7 @@ class Trainer:
                 assert old is not None and reference is not None
                 token_rewards = self._penalise(token_rewards, responses.mask, old, reference, metrics)
             advantages = self._advantage(
-                AdvantageInputs(token_rewards, responses.mask, collected.judged.groups, algorithm.gamma)
+                AdvantageInputs(token_rewards, responses.mask, collected.judged.groups)
             )
         experience = Experience(
             judged=collected.judged,
@@ -142,20 +127,42 @@ class Trainer:
             old_entropy=None if old is None or on_policy else old.entropy,
             rollout_is_weights=self._rollout_weights(responses, old, metrics),
         )
-        traced = self.config.trainer.influence_trace.enable and self.traces.influence.wants(self.step)
+        traced = self.traces.influence.wants(self.step)
         with timings("update_actor"):
             result = self._updater.update(experience, self.step, traced)
         seen = TokenStats(result.log_probs, result.entropy) if old is None else old
         with timings("influence_write" if traced else "trace_write"):
-            self.traces.write(self.step, experience, seen, self.recorder)
+            self._write_traces(experience, seen)
         if traced:
             metrics |= self.recorder.tracer.metrics()
+        judged = collected.judged
         return (
             metrics
-            | data_metrics(collected, token_rewards, advantages)
+            | response_metrics(
+                judged.scores, token_rewards.sum(-1), responses.lengths, responses.finished, judged.correct
+            )
+            | spread("critic/advantages", advantages[responses.mask])
+            | spread("prompt_length", torch.tensor([float(len(p.token_ids)) for p in responses.prompts]))
             | result.metrics
-            | rollout_difference(responses, seen.log_probs)
+            | rollout_difference(responses.log_probs, seen.log_probs, responses.mask)
         )
+
+    def _write_traces(self, experience: Experience, seen: TokenStats) -> None:
+        judged, responses = experience.judged, experience.responses
+        record = StepRecord(
+            step=self.step,
+            prompts=[prompt.token_ids for prompt in responses.prompts],
+            sample_index=[prompt.index for prompt in responses.prompts],
+            groups=judged.groups.tolist(),
+            tokens=responses.tokens,
+            mask=responses.mask,
+            entropy=seen.entropy,
+            log_probs=seen.log_probs,
+            advantages=experience.advantages,
+            scores=judged.scores,
+            correct=judged.correct,
+        )
+        self.traces.write(record, self.recorder.influence, self.recorder.selection.rows)
 
     def _penalise(
         self,
@@ -210,22 +217,16 @@ class Trainer:
         seconds = timings.seconds["step"]
         return {
             "perf/total_num_tokens": float(tokens),
-            "perf/sampled_tokens": float(collected.sampled_tokens),
+            "perf/sampled_tokens": float(collected.sampled.tokens),
             "perf/time_per_step": seconds,
-            "perf/throughput": collected.sampled_tokens / seconds,
-            "perf/max_memory_allocated_gb": self.parts.compute.peak_memory_gb(),
+            "perf/throughput": collected.sampled.tokens / seconds,
+            "perf/max_memory_allocated_gb": self.policy.compute.peak_memory_gb(),
         }
 
 
 def _warning(collected: Collected, metrics: dict[str, float]) -> str | None:
     skipped = int(metrics.get("actor/skipped_updates", 0))
-    notes = [collected.warning] if collected.warning else []
+    notes = [collected.sampled.warning] if collected.sampled.warning else []
     if skipped:
         notes.append(f"{skipped} updates had a gradient that is not finite and were skipped")
     return "; ".join(notes) or None
-
-
-def _nothing(collected: Collected) -> dict[str, float]:
-    """Metrics of a step for which dynamic sampling found no group to learn from."""
-    empty = torch.zeros(0, 0)
-    return data_metrics(collected, empty, empty)

@@ -1,5 +1,7 @@
-"""The policy update: epochs, mini-batches, micro-batches, optimizer steps."""
+"""The policy update: epochs, mini-batches, micro-batches, optimizer steps, the learning rate."""
 
+import math
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -7,16 +9,15 @@ import torch
 from torch import Tensor
 
 from archer.algorithms.aggregation import LossTotals
-from archer.config.model import ActorConfig
-from archer.engines.local.batch import MicroBatch, micro_batch
-from archer.engines.local.division import micro_batches, mini_batches, portions
-from archer.engines.local.experience import Experience
-from archer.engines.local.loss import MicroBatchLoss, take
-from archer.engines.local.policy import Policy, TokenStats
-from archer.engines.local.sums import TokenSums
-from archer.engines.local.tracing import InfluenceRecorder
+from archer.config.actor import ActorConfig, OptimConfig
+from archer.engines.local.batching import micro_batches, mini_batches, portions
+from archer.engines.local.influence import InfluenceRecorder
+from archer.engines.local.loss import Experience, MicroBatchLoss, take
+from archer.generation.batch import MicroBatch, micro_batch
+from archer.generation.policy import Policy, TokenStats
 from archer.influence import InfluenceConfig
-from archer.influence.transfer import send
+from archer.influence.factors import send
+from archer.training.metrics import TokenSums
 
 
 @dataclass(frozen=True)
@@ -151,3 +152,25 @@ class Updater:
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return norm
+
+
+def lr_factor(config: OptimConfig, total_steps: int) -> Callable[[int], float]:
+    """Return step -> factor on the peak learning rate, for step = 0 ... total_steps - 1.
+
+    Linear warm-up over w steps, (step + 1) / (w + 1), so that no step has rate 0; then constant, or a cosine
+    from 1 to m = min_lr_ratio:  m + (1 - m) / 2 * (1 + cos(2 pi * cycles * progress)).
+    """
+    warmup = config.lr_warmup_steps
+    if warmup < 0:
+        warmup = int(config.lr_warmup_steps_ratio * total_steps)
+
+    def factor(step: int) -> float:
+        if step < warmup:
+            return (step + 1) / (warmup + 1)
+        if config.lr_scheduler_type == "constant":
+            return 1.0
+        progress = (step - warmup) / max(1, total_steps - warmup)
+        wave = 0.5 * (1.0 + math.cos(2.0 * math.pi * config.num_cycles * progress))
+        return config.min_lr_ratio + (1.0 - config.min_lr_ratio) * wave
+
+    return factor

@@ -11,8 +11,10 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from archer.algorithms.dynamic_sampling import DynamicSampling
-from archer.algorithms.filtering import GroupCounts, count_groups
+from archer.algorithms.groups import GroupCounts, count_groups
 from archer.errors import ArcherError
+from archer.rewards import RewardResult
+from archer.training.metrics import Sampled
 
 POLL_S = 0.2
 ALL_FAILED = (
@@ -23,49 +25,30 @@ CHECK_S = 5.0  # between two looks at whether every worker is alive
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What the reward said about one response."""
+class JudgedRow:
+    """One response as its reward saw it, read from the queue once a step."""
 
-    correct: bool
+    result: RewardResult
+    score: float  # shaped
     tokens: int
     finished: bool  # ended by itself, not by the length limit
-    timeout: bool
-    crash: bool
-    extra: dict[str, float]
 
     @classmethod
-    def of(cls, extra_fields: Any) -> "Verdict":
+    def of(cls, extra_fields: Any) -> "JudgedRow":
         """Read it from the queue's `extra_fields`."""
         fields = getattr(extra_fields, "data", extra_fields)
         info = fields["reward_extra_info"]
         return cls(
-            bool(info["acc"]),
+            RewardResult(
+                score=float(info["score"]),
+                correct=bool(info["acc"]),
+                extra={n.removeprefix("extra_"): v for n, v in info.items() if n.startswith("extra_")},
+                failure="timeout" if info["timeout"] else "crash" if info["crash"] else None,
+            ),
+            float(info["shaped"]),
             int(info["tokens"]),
             bool(info["finished"]),
-            bool(info["timeout"]),
-            bool(info["crash"]),
-            {name.removeprefix("extra_"): v for name, v in info.items() if name.startswith("extra_")},
         )
-
-    @property
-    def failure(self) -> str | None:
-        """Why there is no judgement; None where there is one."""
-        return "timeout" if self.timeout else "crash" if self.crash else None
-
-
-@dataclass(frozen=True)
-class Sampled:
-    """Everything sampled for a step, kept or not."""
-
-    verdicts: tuple[Verdict, ...]
-    counts: GroupCounts
-    generations: int
-    warning: str | None
-
-    @property
-    def tokens(self) -> int:
-        """Response tokens."""
-        return sum(verdict.tokens for verdict in self.verdicts)
 
 
 class StepBuffer(ReplayBuffer):
@@ -81,7 +64,8 @@ class StepBuffer(ReplayBuffer):
     ) -> None:
         super().__init__(poll_interval=POLL_S, **options)
         self.filtering, self.generation_size, self.check = filtering, generation_size, check
-        self.sampled = Sampled((), GroupCounts(), 0, None)
+        self.sampled = Sampled((), GroupCounts(), 0, 0)
+        self.judged: dict[str, JudgedRow] = {}  # by key, of everything sampled for the step
         self._checked = time.monotonic()
 
     def sample(
@@ -98,16 +82,16 @@ class StepBuffer(ReplayBuffer):
                     raise
                 self.check()  # a dead worker says more
                 raise ArcherError(ALL_FAILED) from error
-            verdicts = verdicts_of(batch)
-            counts = count_groups(*_by_group(list(batch.keys), verdicts, {}))
-            self.sampled = Sampled(tuple(verdicts), counts, 1, None)
+            self.judged = judged_rows(batch)
+            counts = count_groups(*_by_group(self.judged, {}))
+            self.sampled = _sampled(self.judged, counts, 1, None)
             return batch, metrics
         return self._sample_mixed(self.filtering), {}
 
     def _sample_mixed(self, state: DynamicSampling) -> KVBatchMeta:
         """Replace groups that are all right or all wrong, `max_num_gen_batches` times at most."""
         batches: list[KVBatchMeta] = []
-        verdicts: list[Verdict] = []
+        self.judged = {}
         numbers: dict[str, int] = {}
         while not state.done:
             if batches:
@@ -117,10 +101,10 @@ class StepBuffer(ReplayBuffer):
             if not batches[-1].keys:
                 self.check()
                 raise ArcherError(ALL_FAILED)
-            new = verdicts_of(batches[-1])
-            verdicts += new
-            state = state.after(*_by_group(list(batches[-1].keys), new, numbers))
-        self.sampled = Sampled(tuple(verdicts), state.counts, len(batches), state.shortfall)
+            new = judged_rows(batches[-1])
+            self.judged |= new
+            state = state.after(*_by_group(new, numbers))
+        self.sampled = _sampled(self.judged, state.counts, len(batches), state.shortfall)
         # Without a mixed group the last batch is taken as it is: its advantages, and so its update, are zero.
         kept = set(state.kept) or {numbers[group_of(key)] for key in batches[-1].keys}
         keys, tags, dropped = [], [], []
@@ -157,17 +141,25 @@ def group_of(key: str) -> str:
     return key.rsplit("_", 2)[0]
 
 
-def verdicts_of(batch: KVBatchMeta) -> list[Verdict]:
-    """Read the verdicts of a batch's responses, in its order."""
+def judged_rows(batch: KVBatchMeta) -> dict[str, JudgedRow]:
+    """Read what was judged of a batch's responses, by key, in its order."""
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
-    return [Verdict.of(fields) for fields in data["extra_fields"]]
+    rows = [JudgedRow.of(fields) for fields in data["extra_fields"]]
+    return dict(zip(batch.keys, rows, strict=True))
 
 
-def _by_group(
-    keys: list[str], verdicts: list[Verdict], numbers: dict[str, int]
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _sampled(
+    judged: dict[str, JudgedRow], counts: GroupCounts, generations: int, warning: str | None
+) -> Sampled:
+    rows = judged.values()
+    return Sampled(
+        tuple(row.result for row in rows), counts, generations, sum(row.tokens for row in rows), warning
+    )
+
+
+def _by_group(judged: dict[str, JudgedRow], numbers: dict[str, int]) -> tuple[torch.Tensor, torch.Tensor]:
     """(correct [N] bool, group number [N]); new prompts get the next numbers."""
-    for key in keys:
+    for key in judged:
         numbers.setdefault(group_of(key), len(numbers))
-    groups = torch.tensor([numbers[group_of(key)] for key in keys])
-    return torch.tensor([verdict.correct for verdict in verdicts]), groups
+    groups = torch.tensor([numbers[group_of(key)] for key in judged])
+    return torch.tensor([row.result.correct for row in judged.values()]), groups

@@ -5,7 +5,7 @@
     checkpoints/global_step_20/archer.json           written last: the checkpoint is complete
 
 verl writes a checkpoint in place. One without `archer.json` was cut short by a kill; it is removed when the
-run goes on, and never resumed from.
+run resumes, and never resumed from.
 """
 
 import json
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from archer.config.root import TrainConfig
-from archer.engines.local.checkpoint import LATEST_FILE, Checkpoint, CheckpointFolder, checkpoint_at
-from archer.engines.local.run_folder import RunFolder
 from archer.errors import ArcherError
 from archer.files import remove_tree, write_atomically
+from archer.runs.checkpoint import LATEST_FILE, Checkpoint, CheckpointFolder, checkpoint_at
+from archer.runs.folder import RunFolder
 
 STATE = "archer.json"
 
@@ -64,7 +64,7 @@ class VerlRunFolder(RunFolder):
         self.checkpoints = VerlCheckpoints(self.path / "checkpoints", config.trainer.max_actor_ckpt_to_keep)
 
     def inspect(self) -> Checkpoint | None:
-        """Return the checkpoint to go on from, or refuse a folder that cannot be this run's."""
+        """Return the checkpoint to resume from, or refuse a folder that cannot be this run's."""
         path = self._config.trainer.resume_from_path
         if path is not None:
             read_state(checkpoint_at(path))

@@ -1,7 +1,8 @@
-"""Ray for one run: started or joined, checked for its devices, and always left behind clean."""
+"""Ray for one run: started or joined, its devices checked, its failures told, always left behind clean."""
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from archer.config.root import TrainConfig
+from archer.engines.verl.checkpoints import VerlRunFolder
 from archer.engines.verl.translate import on_cpu, ranks, threads
 from archer.errors import ArcherError
 
@@ -39,7 +41,11 @@ def cluster(config: TrainConfig, settings: DictConfig) -> Iterator[Path]:
     import ray
     import transfer_queue as tq
 
-    ray.init(**ray_options(config, settings))
+    options = ray_options(config, settings)
+    try:
+        ray.init(**options)
+    except Exception as error:  # Ray raises what its part that failed raised: of any kind
+        raise ArcherError(could_not_start(error, options)) from error
     try:
         check_devices(ray.cluster_resources().get("GPU", 0.0), config)
         settings.transfer_queue.enable = True
@@ -73,6 +79,22 @@ def ray_options(config: TrainConfig, settings: DictConfig) -> dict[str, Any]:
     }
 
 
+def could_not_start(error: Exception, options: dict[str, Any]) -> str:
+    """What keeps Ray from starting or being joined, and what to try."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    address = options.get("address") or os.environ.get("RAY_ADDRESS")
+    joined = address not in (None, "local", "auto")
+    what = f"Ray at {address} could not be joined" if joined else "Ray could not be started"
+    remedy = (
+        f"Look whether it runs there (`ray status --address {address}`), or unset RAY_ADDRESS and "
+        "ray_kwargs.ray_init.address to start a Ray for this run."
+        if joined
+        else "Look at what you gave as ray_kwargs.ray_init.*, and for room on the disk and in /dev/shm; "
+        "`ray stop` ends one that was left behind."
+    )
+    return f"{what}: {type(error).__name__}: {lines[0] if lines else 'no reason given'}\n{remedy}"
+
+
 def check_devices(found: float, config: TrainConfig) -> None:
     """Refuse a cluster that is smaller than the run."""
     wanted = ranks(config)
@@ -82,3 +104,76 @@ def check_devices(found: float, config: TrainConfig) -> None:
             f"{config.trainer.n_gpus_per_node} are {wanted} GPUs, but Ray has {found:g}. Start Ray on more "
             "machines (docs/cluster.md), lower the two, or try engine.device=cpu."
         )
+
+
+TIMEOUT = "VERL_PG_TIMEOUT_SECONDS"
+
+
+def process_group_timeout() -> int | None:
+    """Seconds that a collective may take, from VERL_PG_TIMEOUT_SECONDS; None: torch's own limit."""
+    text = os.environ.get(TIMEOUT)
+    if not text:
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise ArcherError(f"{TIMEOUT}={text}: expected a whole number of seconds, at least 1")
+    return int(text)
+
+
+def join_process_group() -> None:
+    """Join it; a second call changes nothing."""
+    from verl.utils.device import get_device_name
+    from verl.utils.distributed import initialize_global_process_group_ray
+
+    backend = "gloo" if get_device_name() == "cpu" else None
+    initialize_global_process_group_ray(timeout_second=process_group_timeout(), backend=backend)
+
+
+@contextmanager
+def as_archer_error(remedy: Callable[[], str]) -> Iterator[None]:
+    """Turn an error of Ray's into an ArcherError: what happened, then what is safe and how to resume."""
+    import ray.exceptions
+
+    try:
+        yield
+    except ray.exceptions.RayError as error:
+        cause = own_error(error)
+        raise ArcherError(cause or f"{what_happened(error)}\n{remedy()}") from error
+    except ConnectionError as error:
+        raise ArcherError(f"Ray could not be reached: {error}\n{remedy()}") from error
+
+
+def own_error(error: BaseException) -> str | None:
+    """The message of an ArcherError that a worker raised."""
+    cause = getattr(error, "cause", None)
+    return str(cause) if isinstance(cause, ArcherError) else None
+
+
+def what_happened(error: BaseException) -> str:
+    """The failure in a sentence: a dead process, or the last line of a worker's traceback."""
+    import ray.exceptions
+
+    text = str(error)
+    if isinstance(error, ray.exceptions.ActorDiedError | ray.exceptions.WorkerCrashedError):
+        name = re.search(r"class_name: (\S+)", text)
+        node = re.search(r"ip: (\S+)", text)
+        exit_type = re.search(r"Worker exit type: (\S+)", text)
+        where = f" on {node[1]}" if node else ""
+        kind = f" ({exit_type[1]})" if exit_type else ""
+        return (
+            f"A worker process died{where}: {name[1] if name else 'unknown'}{kind}. Often it ran out of "
+            "memory; its last lines are in Ray's logs."
+        )
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f"A worker failed: {lines[-1] if lines else type(error).__name__}"
+
+
+def how_to_resume(folder: VerlRunFolder, logs: Path | None) -> str:
+    """What the same command will do, and where the workers' logs are."""
+    newest = folder.checkpoints.latest()
+    again = (
+        f"The same command resumes from step {newest.step}."
+        if newest is not None
+        else "There is no checkpoint yet: the same command starts over."
+    )
+    where = "" if logs is None else f" Ray's logs: {logs}"
+    return f"The traces and checkpoints in {folder.path} are whole. {again}{where}"

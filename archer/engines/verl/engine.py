@@ -1,196 +1,176 @@
-"""verl's training engine with capture inside its real backward."""
+"""The verl engine: the driver of a run on Ray. Stock verl trains; this process orders, traces and reports."""
 
-import math
-from collections.abc import Callable, Sequence
-from typing import Any
+import io
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import torch
-import torch.distributed as dist
-from tensordict import TensorDict
-from torch import Tensor, nn
-from verl.utils import tensordict_utils as tu
-from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.panel import Panel
+from rich.text import Text
 
-from archer.engines.local.model import disable_dropout
-from archer.engines.verl.influence import Portion, RankRecorder, TracedRows
-from archer.engines.verl.log_probs import chunked_log_probs
-from archer.errors import ArcherError
-from archer.influence import InfluenceConfig
+from archer.config.root import TrainConfig
+from archer.engines.verl.checkpoints import VerlRunFolder, VerlState, check_ranks, read_state
+from archer.engines.verl.cluster import (
+    as_archer_error,
+    cluster,
+    how_to_resume,
+    process_group_timeout,
+    set_environment,
+)
+from archer.engines.verl.settings import rollout_name, verl_settings
+from archer.engines.verl.translate import on_cpu, ranks
+from archer.engines.verl.versions import check_internals, check_versions
+from archer.errors import visible
+from archer.generation.judge import refuse_unjudged
+from archer.runs.checkpoint import Checkpoint
+from archer.training.loop import EngineFacts, StepReport, ValidationResult
+from archer.training.progress import Progress
+from archer.training.traces import Traces
 
-LossFunction = Callable[..., tuple[Tensor, dict[str, Any]]]
-
-ROW_ID = "row_id"
-"""Field of the queue that names the row of every response, whatever verl does to their order."""
-
-
-class TracedUpdate(FSDPEngine):
-    """Mixed into verl's language-model engine: `trace` turns capture on.
-
-    verl calls `forward_step`, then `loss.backward()`, for each micro-batch of `forward_backward_batch`, and
-    then `optimizer_step`. A capture therefore begins in `forward_step` and ends with the next one, or with
-    the batch.
-    """
-
-    recorder: RankRecorder | None = None
-    skip_optimizer_step = False
-    skipped_updates = 0
-    _last_portion = True
-
-    def trace(self, config: InfluenceConfig) -> RankRecorder:
-        """Capture influence in the backward passes of this engine."""
-        ranks = dist.group.WORLD if dist.get_world_size() > 1 else None
-        self.recorder = RankRecorder(self.module, config, ranks)
-        return self.recorder
-
-    def forward_backward_batch(
-        self, data: TensorDict, loss_function: LossFunction, forward_only: bool = False
-    ) -> Any:
-        """Run a mini-batch; its losses are divided by the responses and tokens that it really holds.
-
-        One that is traced goes portion by portion, each scored when its backward passes are through.
-        """
-        if forward_only:
-            return super().forward_backward_batch(data, loss_function, forward_only)
-        responses, tokens = self._totals(data)
-        tu.assign_non_tensor(data, global_batch_size=responses)
-        recorder = self.recorder
-        if recorder is None or not recorder.active:
-            return super().forward_backward_batch(data, loss_function)
-        outputs = []
-        try:
-            for portion, part in zip(recorder.portions, divided(data, recorder.portions), strict=True):
-                self._last_portion = portion is recorder.portions[-1]
-                outputs.append(super().forward_backward_batch(part, of_whole(loss_function, tokens)))
-                recorder.close()
-                recorder.score(portion)
-        except BaseException:
-            recorder.abandon()
-            raise
-        finally:
-            self._last_portion = True
-        return joined(outputs)
-
-    def _gradient_sync_context(self, *, is_last_micro_batch: bool) -> Any:
-        """Where verl is told to reduce gradients once a mini-batch, that is at the end of its last portion.
-
-        The setting is `use_no_sync_for_gradient_accumulation`; otherwise each micro-batch reduces its own.
-        """
-        return super()._gradient_sync_context(is_last_micro_batch=is_last_micro_batch and self._last_portion)
-
-    def forward_step(
-        self, micro_batch: TensorDict, loss_function: LossFunction, forward_only: bool
-    ) -> tuple[Tensor, dict[str, Any]]:
-        """Run the forward of a micro-batch, captured when it is one of those to be traced."""
-        recorder = self.recorder
-        if forward_only or recorder is None or not recorder.active:
-            return super().forward_step(micro_batch, loss_function, forward_only)
-        rows = traced_rows(micro_batch, recorder)
-        packed = tu.get_non_tensor_data(micro_batch, "use_remove_padding", True)
-        length = int(micro_batch["input_ids"].offsets()[-1])
-        recorder.open(rows.packed(self._get_packed_pad_size(length)) if packed else rows.padded())
-        return super().forward_step(micro_batch, watched(loss_function, recorder, rows), forward_only)
-
-    def prepare_model_outputs(self, *args: Any, **options: Any) -> Any:
-        """Turn logits into log-probs and entropies."""
-        with chunked_log_probs():
-            return super().prepare_model_outputs(*args, **options)
-
-    def optimizer_step(self) -> float:
-        """Step, and remember that the weights are others."""
-        if self.recorder is not None:
-            self.recorder.next_mini_batch()
-        norm = self._step() if self.skip_optimizer_step else super().optimizer_step()
-        self.skipped_updates += not math.isfinite(norm)
-        return norm
-
-    def _step(self) -> float:
-        """Everything of an optimizer step but the step."""
-        step, self.optimizer.step = self.optimizer.step, _no_step
-        try:
-            return super().optimizer_step()
-        finally:
-            self.optimizer.step = step
-
-    def _build_module(self) -> nn.Module:
-        module = super()._build_module()
-        disable_dropout(module)  # ratios of two forward passes must differ by weights alone
-        return module
-
-    def _totals(self, data: TensorDict) -> tuple[int, int]:
-        """(responses, tokens) of the mini-batch on all ranks; what only fills it up is left out."""
-        tokens = torch.stack([mask.sum() for mask in data["loss_mask"].unbind()])
-        counts = torch.stack([(tokens > 0).sum(), tokens.sum()]).to(self._count_device())
-        dist.all_reduce(counts, group=self.get_data_parallel_group())
-        responses, total = counts.tolist()
-        return responses, total
-
-    def _count_device(self) -> torch.device:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+if TYPE_CHECKING:
+    from archer.engines.verl.trainer import ArcherTrainer
 
 
-def _no_step(*_: Any, **__: Any) -> None:
-    return None
+class VerlEngine:
+    """What the run loop asks of an engine, on Ray and verl."""
 
+    trainer: "ArcherTrainer"
+    versions: dict[str, str]
 
-def divided(data: TensorDict, portions: Sequence[Portion]) -> list[TensorDict]:
-    """The rows of a rank's mini-batch, portion by portion."""
-    if len(portions) == 1:
-        return [data]
-    rows = data[ROW_ID].reshape(-1).tolist()
-    places = [[place for place, row in enumerate(rows) if row in portion.rows] for portion in portions]
-    if sorted(place for part in places for place in part) != list(range(len(rows))) or not all(places):
-        raise ArcherError(
-            f"the {len(rows)} rows of this rank are not those of the {len(portions)} portions that were "
-            "planned for the mini-batch: an error in the order of the batch"
+    def __init__(self, config: TrainConfig, console: Console) -> None:
+        self.config = config
+        self.console = console
+        self.folder = VerlRunFolder(config)
+        self._written = 0  # step whose weights are on the disk
+        self._logs: Path | None = None  # where Ray's workers write, once it runs
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Check versions and environment at once, not in a worker minutes later."""
+        self.versions = check_versions(rollout_name(self.config))
+        process_group_timeout()
+        set_environment(self.config)
+        check_internals(self.versions["verl"])
+        with as_archer_error(lambda: how_to_resume(self.folder, self._logs)):
+            yield
+
+    def start(self, start: Checkpoint | None, closing: ExitStack) -> None:
+        """Start Ray, verl's trainer and all its workers; minutes on a large model."""
+        settings = verl_settings(self.config)
+        if start is not None:
+            check_ranks(start, read_state(start), ranks(self.config))
+            settings.trainer.resume_mode = "resume_path"
+            settings.trainer.resume_from_path = str(start.path.resolve())
+        workers = count_of(ranks(self.config), "training worker")
+        self.console.print(f"starting Ray and {workers} ...", style="dim", highlight=False)
+        self._logs = closing.enter_context(cluster(self.config, settings))
+        self.trainer = self._built(settings)
+
+    def _built(self, settings: DictConfig) -> "ArcherTrainer":
+        quiet = not self.config.engine.worker_logs
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()) if quiet else nullcontext():
+            if quiet:
+                warnings.simplefilter("ignore")
+            from archer.engines.verl.trainer import build_trainer
+
+            return build_trainer(settings)
+
+    @property
+    def tokenizer(self) -> Any:
+        """The model's."""
+        return self.trainer.tokenizer
+
+    @property
+    def step(self) -> int:
+        """Steps done."""
+        return self.trainer.global_steps
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of the run, as verl counts them."""
+        return self.trainer.total_training_steps
+
+    @property
+    def traces(self) -> Traces:
+        """Where steps are written."""
+        return self.trainer.traces
+
+    @traces.setter
+    def traces(self, traces: Traces) -> None:
+        self.trainer.traces = traces
+
+    def resume(self, start: Checkpoint) -> Progress:
+        """Take over what verl has not loaded itself."""
+        state = read_state(start)
+        if state.kl_coefficient is not None:
+            self.trainer.kl_ctrl_in_reward.value = state.kl_coefficient
+        self._written = start.step
+        return Progress(**state.progress)
+
+    def facts(self) -> EngineFacts:
+        """Describe model, devices, versions and what is traced."""
+        parameters, traced = self.trainer.actor_rollout_wg.describe_model()[0]
+        kind = "process" if on_cpu(self.config) else "GPU"
+        devices = count_of(ranks(self.config), kind) + (" on the CPU" if on_cpu(self.config) else "")
+        versions = ", ".join(f"{name} {self.versions[name]}" for name in ("verl", "ray", "torch"))
+        prompts = self.trainer.train_dataset.prompts
+        return EngineFacts(
+            parameters=parameters,
+            where=f"{devices}, {versions}, rollout {rollout_name(self.config)}",
+            prompts=len(prompts),
+            overlong=prompts.overlong,
+            traced=traced,
         )
-    return [tu.index_select_tensor_dict(data, part) for part in places]
+
+    def validate(self, stop: Callable[[], bool]) -> ValidationResult | None:
+        """Let verl sample the validation prompts; the figures are those of Archer's evaluation."""
+        if not self.config.data.val_files:
+            return None
+        metrics = self.trainer._validate()
+        for found in self.trainer.generations:
+            title = f"validation at step {self.step}, score {found.score:g}"
+            text = f"{found.prompt.strip()}\n---\n{found.response.strip()}"
+            text = "\n".join(visible(line) for line in text.splitlines())
+            self.console.print(Panel(Text(text), title=title, title_align="left"))
+        return ValidationResult(self.trainer.accuracy_summary.overall.avg, metrics)
+
+    def train_step(self, saves: Callable[[], bool]) -> StepReport:
+        """Run one step. Weights are written while the rollout sleeps, before it is given the new ones."""
+        started = time.monotonic()
+        trainer = self.trainer
+        trainer.global_steps += 1
+        batch, metrics = trainer.train_step()
+        if self.step == 1:
+            results = trainer.replay_buffer.sampled.results
+            refuse_unjudged([result.failure for result in results], self.config.reward)
+        if saves():
+            self._write()
+        metrics |= trainer.finish_step(batch, metrics, time.monotonic() - started)
+        return StepReport(metrics, trainer.warning)
+
+    def save(self, progress: Progress) -> None:
+        """Say that the step's checkpoint is complete; it counts once the step is logged."""
+        if self._written < self.step:  # the request to stop came after the last chance to write
+            self.trainer.checkpoint_manager.sleep_replicas()
+            self._write()
+        adaptive = self.config.algorithm.use_kl_in_reward
+        coefficient = float(self.trainer.kl_ctrl_in_reward.value) if adaptive else None
+        state = VerlState(asdict(progress), coefficient, ranks(self.config))
+        self.folder.checkpoints.complete(self.step, state)
+
+    def _write(self) -> None:
+        self.traces.flush()
+        self.trainer._save_checkpoint()
+        self._written = self.step
 
 
-def of_whole(loss_function: LossFunction, tokens: int) -> LossFunction:
-    """The loss divided by the tokens of the whole mini-batch, where verl counts those of a portion."""
-
-    def loss(model_output: dict[str, Tensor], data: TensorDict, **options: Any) -> Any:
-        tu.assign_non_tensor(data, batch_num_tokens=tokens)
-        return loss_function(model_output=model_output, data=data, **options)
-
-    return loss
-
-
-def joined(outputs: list[dict[str, Any]]) -> dict[str, Any]:
-    """One output of several portions, as verl makes it of micro-batches."""
-    first, *others = outputs
-    for output in others:
-        first["loss"] += output["loss"]
-        for name, values in output["metrics"].items():
-            first["metrics"].setdefault(name, []).extend(values)
-    return first
-
-
-def traced_rows(micro_batch: TensorDict, recorder: RankRecorder) -> TracedRows:
-    """Read off a micro-batch which rows it holds and where their tokens lie."""
-    return TracedRows(
-        rows=[recorder.row(row) for row in micro_batch[ROW_ID].reshape(-1).tolist()],
-        prompt_lengths=micro_batch["prompts"].offsets().diff().tolist(),
-        response_lengths=micro_batch["responses"].offsets().diff().tolist(),
-        response_mask=micro_batch["response_mask"].values().bool(),
-    )
-
-
-def watched(loss_function: LossFunction, recorder: RankRecorder, rows: TracedRows) -> LossFunction:
-    """Let the recorder see the log-probs that a loss is computed from.
-
-    verl hands the loss a jagged tensor. It is taken apart and put together again, so that the tensor watched
-    lies on the path from the loss to the model.
-    """
-
-    def loss_and_watch(model_output: dict[str, Tensor], data: TensorDict, **options: Any) -> Any:
-        jagged: Any = model_output["log_probs"]
-        log_probs = jagged.values()
-        rebuilt = torch.nested.nested_tensor_from_jagged(log_probs, jagged.offsets())
-        loss, metrics = loss_function(
-            model_output={**model_output, "log_probs": rebuilt}, data=data, **options
-        )
-        recorder.watch(loss, log_probs, rows, data["advantages"].values())
-        return loss, metrics
-
-    return loss_and_watch
+def count_of(number: int, noun: str) -> str:
+    """`1 worker`, `2 workers`, `2 processes`."""
+    plural = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return f"{number} {noun}{plural}"

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from archer.influence import Group, InfluenceConfig, InfluenceTracer, Layout, Selection
-from archer.influence.transfer import send
+from archer.influence.factors import send
 
 
 @dataclass(frozen=True)

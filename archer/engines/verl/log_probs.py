@@ -21,7 +21,7 @@ CHUNK_ELEMENTS = 2**27  # of logits in float32: 512 MiB
 def chunked_log_probs() -> Iterator[None]:
     """Inside, verl's FSDP engine takes its log-probs from here, unless flash-attention gives them."""
     forbidden = os.environ.get("VERL_DISABLE_FLASH_ATTN_CE", "0") == "1"
-    if verl_functions.FLAH_ATTN_CROSS_ENTROPY_LOSS_AVAILABLE and not forbidden:
+    if _flash_attention_is_there() and not forbidden:
         yield
         return
     stock = fsdp.logprobs_from_logits
@@ -30,6 +30,13 @@ def chunked_log_probs() -> Iterator[None]:
         yield
     finally:
         fsdp.logprobs_from_logits = stock
+
+
+def _flash_attention_is_there() -> bool:
+    """What verl found out, under its misspelt name or the right one."""
+    found = vars(verl_functions)
+    name = "ATTN_CROSS_ENTROPY_LOSS_AVAILABLE"
+    return bool(found[f"FLAH_{name}"] if f"FLAH_{name}" in found else found[f"FLASH_{name}"])
 
 
 def log_probs_from_logits(

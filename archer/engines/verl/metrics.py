@@ -1,9 +1,10 @@
 """Metrics of a step in the local engine's names, put together from what ranks and rewards report."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from archer.engines.verl.buffer import Sampled
 from archer.engines.verl.worker import RankUpdate
+from archer.evaluation.summary import Sample, Summary, summarise
 from archer.influence import Selection
 
 LARGEST = ("timing_s/", "influence_trace/debug_weight_versions", "influence_trace/debug_portions")
@@ -42,23 +43,46 @@ def influence_metrics(updates: Sequence[RankUpdate], selection: Selection) -> di
     }
 
 
-def reward_metrics(sampled: Sampled) -> dict[str, float]:
-    """Accuracy, failures and group counts of everything sampled, kept or not."""
-    verdicts, groups = sampled.verdicts, sampled.counts
-    degenerate = groups.all_correct + groups.all_wrong
-    names = sorted({name for verdict in verdicts for name in verdict.extra})
-    return {
-        **{f"reward/{name}": _mean([v.extra[name] for v in verdicts if name in v.extra]) for name in names},
-        "reward/accuracy": _mean([float(verdict.correct) for verdict in verdicts]),
-        "reward/timeouts": float(sum(verdict.timeout for verdict in verdicts)),
-        "reward/crashes": float(sum(verdict.crash for verdict in verdicts)),
-        "groups/mixed": float(groups.mixed),
-        "groups/all_correct": float(groups.all_correct),
-        "groups/all_wrong": float(groups.all_wrong),
-        "groups/degenerate_share": degenerate / max(1, degenerate + groups.mixed),
-        "train/num_gen_batches": float(sampled.generations),
-    }
+def validation_summary(
+    sources: Sequence[str],
+    uids: Sequence[str],
+    infos: Mapping[str, Sequence[Any]],
+    expected: Mapping[tuple[str, str], int],
+) -> Summary:
+    """Return the figures of a validation.
+
+    sources, uids: data source and prompt of every response
+    infos:         what the reward manager said of every response, by name
+    expected:      responses that each (source, prompt) should have; one that failed counts as wrong
+    """
+    numbers = {uid: number for number, uid in enumerate(dict.fromkeys(uid for _, uid in expected))}
+    found: dict[str, list[Sample]] = {uid: [] for uid in numbers}
+    for position, uid in enumerate(uids):
+        info = {name: values[position] for name, values in infos.items()}
+        found[uid].append(_sample(numbers[uid], len(found[uid]), sources[position], info))
+    for (source, uid), count in expected.items():
+        while len(found[uid]) < count:
+            found[uid].append(_sample(numbers[uid], len(found[uid]), source, FAILED))
+    return summarise(sample for samples in found.values() for sample in samples)
 
 
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
+FAILED = {"acc": 0.0, "score": 0.0, "tokens": 0.0, "finished": 0.0, "timeout": 0.0, "crash": 1.0}
+
+
+def _sample(prompt: int, number: int, source: str, info: Mapping[str, Any]) -> Sample:
+    failure = "timeout" if info["timeout"] else "crash" if info["crash"] else None
+    return Sample(
+        prompt_index=prompt,
+        sample=number,
+        data_source=source,
+        prompt="",
+        ground_truth=None,
+        response="",
+        answer=None,
+        correct=bool(info["acc"]),
+        score=float(info["score"]),
+        tokens=int(info["tokens"]),
+        finished=bool(info["finished"]),
+        failure=failure,
+        majority=None,
+    )

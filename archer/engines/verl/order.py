@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from archer.config.model import ActorConfig
-from archer.engines.local.division import portion_tokens, whole_groups
+from archer.config.actor import ActorConfig
+from archer.training.portions import portion_tokens, whole_groups
 
 Balance = Callable[[Sequence[int], int], list[list[int]]]
 """(lengths, parts) -> positions of each part: as many in each, with like sums of lengths."""

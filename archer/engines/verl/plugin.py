@@ -11,9 +11,9 @@ from verl.workers.engine import EngineRegistry
 from verl.workers.rollout.base import _ROLLOUT_REGISTRY
 from verl.workers.rollout.replica import RolloutReplicaRegistry
 
-import archer.engines.verl.agent_loop  # noqa: F401  (registers itself)
-from archer.engines.verl.cpu import ROLLOUT
-from archer.engines.verl.engine import TracedUpdate
+import archer.engines.verl.prompts  # noqa: F401  (registers itself)
+from archer.engines.verl.traced_update import TracedUpdate
+from archer.engines.verl.translate import CPU_ROLLOUT as ROLLOUT
 
 
 def register_engines() -> None:

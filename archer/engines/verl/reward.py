@@ -6,12 +6,10 @@ from typing import Any
 from omegaconf import DictConfig
 from verl import DataProto
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
+from verl.utils.import_utils import import_external_libs
 
-from archer.engines.local.requirements import reward_config
-from archer.engines.verl.archer_config import archer_config
-from archer.rewards.overlong import overlong_penalty
-from archer.rewards.scorer import RewardScorer
-from archer.rewards.types import RewardRequest, RewardResult
+from archer.engines.verl.settings import archer_config
+from archer.rewards import RewardRequest, RewardResult, RewardScorer, overlong_penalty
 
 
 class ArcherRewardManager(RewardManagerBase):
@@ -26,8 +24,9 @@ class ArcherRewardManager(RewardManagerBase):
         reward_model_tokenizer: Any = None,
     ) -> None:
         super().__init__(config, tokenizer, compute_score)
+        import_external_libs(list(config.actor_rollout_ref.model.external_lib))
         self.settings = archer_config(config.trainer)
-        self.scorer = RewardScorer(reward_config(self.settings))
+        self.scorer = RewardScorer(self.settings.reward)
         self._waiting: list[tuple[RewardRequest, asyncio.Future[RewardResult]]] = []
         self._judging: asyncio.Task[None] | None = None
 
@@ -47,11 +46,13 @@ class ArcherRewardManager(RewardManagerBase):
         result = await self._judge(request)
         longest = self.settings.data.max_response_length
         ended = length < longest or tokens[-1] == self.tokenizer.eos_token_id
+        shaped = result.score + self._penalty(length)
         return {
-            "reward_score": result.score + self._penalty(length),
+            "reward_score": shaped,
             "reward_extra_info": {
                 "acc": float(result.correct),
                 "score": result.score,
+                "shaped": shaped,
                 "tokens": float(length),
                 "finished": float(ended),
                 "timeout": float(result.failure == "timeout"),

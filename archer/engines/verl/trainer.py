@@ -1,6 +1,7 @@
 """verl's synchronous trainer with both traces: what is sampled, captured and written in a step."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -17,24 +18,33 @@ from verl.utils.debug import marked_timer
 from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
 
 from archer.algorithms.dynamic_sampling import DynamicSampling
-from archer.engines.local.seeds import stream
-from archer.engines.local.tracing import Traces
-from archer.engines.verl.archer_config import archer_config
+from archer.engines.verl.algorithms import register_estimator
 from archer.engines.verl.buffer import StepBuffer, group_of
-from archer.engines.verl.engine import ROW_ID
-from archer.engines.verl.estimators import register_estimators
 from archer.engines.verl.influence import TracePlan
-from archer.engines.verl.metrics import influence_metrics, reward_metrics, update_metrics
+from archer.engines.verl.metrics import influence_metrics, update_metrics, validation_summary
 from archer.engines.verl.order import Order, PortionSize, order_rows
 from archer.engines.verl.rows import StepRows
-from archer.engines.verl.translate import TRAINER_MODE, generation_size, ranks
-from archer.engines.verl.validation import validation_summary
+from archer.engines.verl.settings import archer_config
+from archer.engines.verl.traced_update import ROW_ID
+from archer.engines.verl.translate import TRAINER_MODE, data_parallel_size, generation_size
 from archer.engines.verl.worker import ArcherCriticWorker, ArcherWorker, RankUpdate
 from archer.errors import ArcherError
 from archer.evaluation.summary import Summary
-from archer.influence import Selection, select_groups
+from archer.generation.sampling import stream
+from archer.influence import Group, Selection, select_groups
+from archer.training.metrics import sampling_metrics
+from archer.training.traces import Traces, prompt_groups
 
 NOTHING = Selection((), 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class ValidationSample:
+    """A validation prompt, the response to it, and its score."""
+
+    prompt: str
+    response: str
+    score: float
 
 
 def build_trainer(settings: DictConfig) -> "ArcherTrainer":
@@ -59,8 +69,8 @@ class ArcherTrainer(PPOTrainerSync):
     """Runs on the driver: orders responses, plans captures, gathers scores and writes both traces."""
 
     def __init__(self, config: DictConfig) -> None:
-        register_estimators()
         self.settings = archer_config(config.trainer)
+        register_estimator(self.settings)
         super().__init__(config)
         self.traces: Traces
         self.accuracy_summary: Summary
@@ -68,12 +78,8 @@ class ArcherTrainer(PPOTrainerSync):
         self.order = Order([], [], frozenset())
         self.selection = NOTHING
         self.updates: Sequence[RankUpdate] = ()
+        self.generations: list[ValidationSample] = []  # of the last validation, as many as are to be shown
         self.prev_step_profile = self.curr_step_profile = self.next_step_profile = False
-
-    def open_traces(self, resumed_at: int) -> Traces:
-        """Open the trace folders; steps after `resumed_at` in them are dropped."""
-        self.traces = Traces(self.settings, self.tokenizer, resumed_at)
-        return self.traces
 
     def check_workers(self) -> None:
         """Raise Ray's error when some worker process is dead."""
@@ -104,10 +110,12 @@ class ArcherTrainer(PPOTrainerSync):
         found: dict[str, Any] = dict(metrics)
         epoch = (self.global_steps - 1) // max(1, self.steps_per_epoch)
         self._compute_metrics(batch, found, self.timing_raw, self.global_steps, epoch)
+        step_metrics = self.rows.metrics(
+            self.rows.rewards() if self.settings.algorithm.use_kl_in_reward else None
+        )
         tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
-        # verl counts the responses that are as long as the longest; here it is those that were cut off
-        cut = [not verdict.finished for verdict in self.rows.verdicts]
-        found["response_length/clip_ratio"] = sum(cut) / len(cut)
+        # some of verl's names have other meanings there: responses cut off are those as long as the longest
+        found |= step_metrics
         found["perf/sampled_tokens"] = self.replay_buffer.sampled.tokens
         found["perf/max_memory_allocated_gb"] = found.get("actor/perf/max_memory_allocated_gb", 0.0)
         return {name: float(value) for name, value in found.items()}
@@ -155,14 +163,17 @@ class ArcherTrainer(PPOTrainerSync):
         return {}
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **_: Any) -> KVBatchMeta:
-        """Order the step's responses: whole groups in each mini-batch, like shares for all ranks."""
-        devices = ranks(self.settings)
+        """Order the step's responses: whole groups in each mini-batch, like shares for all that train.
+
+        verl deals a batch out to data-parallel ranks: with Ulysses several devices are one of them.
+        """
+        devices = data_parallel_size(self.settings)
         actor = self.settings.actor_rollout_ref.actor
         rows = actor.ppo_mini_batch_size * self.settings.actor_rollout_ref.rollout.n
         batch = upsample_batch_to_divisible_size(
             batch, self._get_required_batch_multiple(devices), self.tokenizer.eos_token_id
         )
-        self.rows = StepRows.of(batch)
+        self.rows = StepRows.of(batch, self.replay_buffer.judged)
         numbers = self.rows.numbers(batch)
         batch.reorder(sorted(range(len(numbers)), key=numbers.__getitem__))
         groups = [group_of(key) for key in batch.keys]
@@ -176,7 +187,7 @@ class ArcherTrainer(PPOTrainerSync):
         return batch
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        self.actor_rollout_wg.begin_update(self._plan(batch))
+        self.actor_rollout_wg.begin_update(self._plan())
         batch = super()._update_actor(batch, metrics=metrics)
         self.updates = self.actor_rollout_wg.finish_update()
         epochs = self.settings.actor_rollout_ref.actor.ppo_epochs
@@ -191,53 +202,57 @@ class ArcherTrainer(PPOTrainerSync):
     ) -> KVBatchMeta:
         self.updates, self.selection = (), NOTHING
         batch = super()._step_once(metrics, timing_raw, sample_batch_size)
-        metrics.update(reward_metrics(self.replay_buffer.sampled))
+        metrics.update(sampling_metrics(self.replay_buffer.sampled))
         wanted = self.settings.actor_rollout_ref.rollout.n * len(set(self.rows.groups))
         metrics["rollout/failed_responses"] = float(wanted - len(self.rows))
         with marked_timer("influence_write" if self.selection is not NOTHING else "trace_write", timing_raw):
             self._write_traces()
         return batch
 
-    def _plan(self, batch: KVBatchMeta) -> TracePlan:
+    def _plan(self) -> TracePlan:
         """Choose the groups whose influence is traced in this step."""
         knobs = self.settings.trainer.influence_trace
         if not self._traces_influence:
             return TracePlan()
-        whole = [g for g in self.rows.prompt_groups() if not self.order.split & {self._uid(g.rows[0])}]
+        whole = [g for g in self._prompt_groups() if not self.order.split & {self._uid(g.rows[0])}]
         self.selection = select_groups(whole, knobs.max_prompts_per_step)
-        data = tq.kv_batch_get(
-            keys=list(self.rows.keys), partition_id=batch.partition_id, select_fields=["rm_scores"]
-        )
-        rewards = {row: float(scores.sum()) for row, scores in enumerate(data["rm_scores"].unbind())}
+        rewards = {row: judged.score for row, judged in enumerate(self.rows.judged)}
         return TracePlan.of(self.order.mini_batches, self.selection.groups, rewards)
+
+    def _prompt_groups(self) -> list[Group]:
+        return prompt_groups(self.rows.groups, self.rows.correct)
 
     @property
     def _traces_influence(self) -> bool:
-        knobs = self.settings.trainer.influence_trace
-        return knobs.enable and self.traces.influence.wants(self.global_steps)
+        return self.traces.influence.wants(self.global_steps)
 
     def _portion_size(self, lengths: list[int]) -> PortionSize | None:
         """None where nothing is traced, or all groups are compared with each other."""
         knobs = self.settings.trainer.influence_trace
         if not self._traces_influence or knobs.accepted_rejected_scope != "per_prompt":
             return None
-        traced = frozenset(select_groups(self.rows.prompt_groups(), knobs.max_prompts_per_step).rows)
+        traced = frozenset(select_groups(self._prompt_groups(), knobs.max_prompts_per_step).rows)
         actor = self.settings.actor_rollout_ref.actor
-        return PortionSize.of(actor, ranks(self.settings), lengths, traced)
+        return PortionSize.of(actor, data_parallel_size(self.settings), lengths, traced)
 
     def _write_traces(self) -> None:
-        step = self.global_steps
-        writes_influence = self.selection is not NOTHING
-        if not self.traces.entropy.wants(step) and not writes_influence:
+        step, traced = self.global_steps, self.selection is not NOTHING
+        if not self.traces.entropy.wants(step) and not traced:
             return
-        arrays = self.rows.read()
-        if self.traces.entropy.wants(step):
-            everything = list(range(len(self.rows)))
-            self.traces.entropy.write(step, arrays.trace_step(step, self.rows, everything, None))
-        if writes_influence:
-            scores = {row: values for update in self.updates for row, values in update.trace.scores.items()}
-            chosen = sorted(self.selection.rows)
-            self.traces.influence.write(step, arrays.trace_step(step, self.rows, chosen, scores))
+        record = self.rows.record(step)
+        influence = torch.full(record.mask.shape, torch.nan)
+        for update in self.updates:
+            for row, scores in update.trace.scores.items():
+                influence[row, : len(scores)] = torch.tensor(scores)
+        self.traces.write(record, influence if traced else None, self.selection.rows)
+
+    def _maybe_log_val_generations(
+        self, inputs: Sequence[str], outputs: Sequence[str], scores: Sequence[float]
+    ) -> None:
+        """Keep the first of the validation's generations for the engine, which shows them."""
+        wanted = self.config.trainer.log_val_generations
+        found = zip(inputs[:wanted], outputs[:wanted], scores[:wanted], strict=True)
+        self.generations = [ValidationSample(*parts) for parts in found]
 
     def _val_metrics_update(
         self,

@@ -6,19 +6,21 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
-from archer.config.parse import leaves
+from archer.algorithms.advantages.base import ADVANTAGES
+from archer.config.parse import leaves, value_of
 from archer.config.root import TrainConfig
-from archer.config.rules import value_of
-from archer.engines.local.model import model_folder, tokenizer_folder
-from archer.engines.verl.cpu import ROLLOUT as CPU_ROLLOUT
+from archer.generation.model import model_folder, tokenizer_folder
+from archer.plugins import is_reference
+from archer.settings import declaration
 
 Tree = dict[str, Any]
 
 TRAINER_MODE = "archer"
 PLUGIN = "archer.engines.verl.plugin"
 AGENT_LOOP = "archer_single_turn"
+CPU_ROLLOUT = "transformers_cpu"
 ESTIMATOR_PREFIX = "archer_"
 
 NOT_COPIED = (
@@ -35,44 +37,30 @@ NOT_COPIED = (
     "trainer.val_only",
     "trainer.max_actor_ckpt_to_keep",
     "reward.",  # responses are judged by Archer's scorer
-    "algorithm.adv_estimator",  # by Archer's functions, registered under names of their own
-    "algorithm.filter_groups.",  # by Archer's rule: bounded, and going on with what there is
+    "algorithm.adv_estimator",  # by Archer's functions, registered under their own names
+    "algorithm.filter_groups.",  # by Archer's rule: bounded, then training on what there is
     "data.gen_batch_size",
     "actor_rollout_ref.actor.shuffle",  # whole groups, by the driver
     "actor_rollout_ref.actor.token_entropy_quantile",  # the loss is Archer's
-    "actor_rollout_ref.actor.low_entropy_",
-    "actor_rollout_ref.actor.high_entropy_",
     "actor_rollout_ref.model.path",
     "actor_rollout_ref.model.tokenizer_path",
 )
 """Settings of Archer's that are not handed to verl under their own name."""
 
-CHOSEN_BY_ARCHER = {
-    "trainer.device": "set engine.device instead",
-    "trainer.use_v1": "Archer extends verl's V1 trainer and no other",
-    "trainer.v1.trainer_mode": "Archer's trainer is the synchronous one",
-    "reward.reward_manager.name": "set reward.custom_reward_function.path for a reward of your own",
-    "reward.reward_manager.source": "set reward.custom_reward_function.path for a reward of your own",
-    "data.custom_cls.path": "Archer reads prompts itself, the same for both engines",
-    "data.custom_cls.name": "Archer reads prompts itself, the same for both engines",
-    "critic.model.path": "the critic starts from actor_rollout_ref.model.path",
-}
-"""Settings of verl's that follow from Archer's, and what to set instead."""
-
 
 def translate(config: TrainConfig, base: DictConfig) -> Tree:
     """Return the tree that is laid over verl's defaults."""
     tree: Tree = {}
-    for key, _, _ in leaves(TrainConfig):
+    for key, _, _ in leaves(config):
         value = value_of(config, key)
         if value is not None and not key.startswith(NOT_COPIED) and _has(base, key):
-            _put(tree, key, list(value) if isinstance(value, tuple) else value)
+            put(tree, key, list(value) if isinstance(value, tuple) else value)
     for part in (_data, _model, _actor, _rollout, _critic, _algorithm, _run, _archer):
         for key, value in part(config).items():
-            _put(tree, key, value)
+            put(tree, key, value)
     if on_cpu(config):
         for key, value in _cpu(config).items():
-            _put(tree, key, value)
+            put(tree, key, value)
     return tree
 
 
@@ -92,9 +80,14 @@ def ranks(config: TrainConfig) -> int:
     return config.trainer.nnodes * config.trainer.n_gpus_per_node
 
 
+def data_parallel_size(config: TrainConfig) -> int:
+    """Parts that verl deals a batch out to: one a device, or one for those that share a sequence."""
+    return ranks(config) // config.sequence_parallel_size
+
+
 def _data(config: TrainConfig) -> Tree:
     return {
-        "data.custom_cls.path": "pkg://archer.engines.verl.dataset",
+        "data.custom_cls.path": "pkg://archer.engines.verl.prompts",
         "data.custom_cls.name": "ArcherDataset",
         "data.dataloader_num_workers": 0,  # prompts are in memory
         "data.validation_shuffle": False,
@@ -123,8 +116,15 @@ def _model(config: TrainConfig) -> Tree:
         "actor_rollout_ref.model.override_config": override,
         # without flash-attention a packed batch costs the square of its length
         "actor_rollout_ref.model.use_remove_padding": flash,
-        "actor_rollout_ref.model.external_lib": PLUGIN,
+        "actor_rollout_ref.model.external_lib": external_libraries(config),
     }
+
+
+def external_libraries(config: TrainConfig) -> list[str]:
+    """What every process imports: Archer's part of verl, then the modules of the user."""
+    chosen = OmegaConf.select(OmegaConf.create(config.engine.verl), "actor_rollout_ref.model.external_lib")
+    names = [chosen] if isinstance(chosen, str) else list(chosen or ())
+    return [PLUGIN, *names]
 
 
 def _actor(config: TrainConfig) -> Tree:
@@ -169,7 +169,7 @@ def _rollout(config: TrainConfig) -> Tree:
 
 
 def _critic(config: TrainConfig) -> Tree:
-    if config.algorithm.adv_estimator != "gae":
+    if not ADVANTAGES.find(config.algorithm.adv_estimator).facts.get("needs_critic"):
         return {"critic.enable": False}
     model, actor = config.actor_rollout_ref.model, config.actor_rollout_ref.actor
     return {
@@ -195,11 +195,7 @@ def _algorithm(config: TrainConfig) -> Tree:
 def estimator_name(config: TrainConfig) -> str:
     """The name that verl knows the advantage estimator by; GAE is verl's own."""
     name = config.algorithm.adv_estimator
-    if name == "gae":
-        return name
-    if name == "grpo" and not config.algorithm.norm_adv_by_std_in_grpo:
-        name = "dr_grpo"
-    return f"{ESTIMATOR_PREFIX}{name}"
+    return name if ADVANTAGES.find(name).facts.get("needs_critic") else f"{ESTIMATOR_PREFIX}{name}"
 
 
 def _run(config: TrainConfig) -> Tree:
@@ -224,6 +220,11 @@ def _archer(config: TrainConfig) -> Tree:
         absolute = replace(function, path=str(Path(function.path).resolve()))
         config = replace(config, reward=replace(config.reward, custom_reward_function=absolute))
     tree = asdict(config)
+    for key, _, setting in leaves(config):
+        value = value_of(config, key)
+        if declaration(setting).table is not None and is_reference(value):
+            path, _, name = value.rpartition(":")
+            put(tree, key, f"{Path(path).expanduser().resolve()}:{name}")
     return {"trainer.archer": tree, "actor_rollout_ref.archer": tree}
 
 
@@ -258,7 +259,8 @@ def _has(base: DictConfig, key: str) -> bool:
     return True
 
 
-def _put(tree: Tree, key: str, value: Any) -> None:
+def put(tree: Tree, key: str, value: Any) -> None:
+    """Set a value by its full name."""
     *sections, name = key.split(".")
     for section in sections:
         tree = tree.setdefault(section, {})

@@ -1,12 +1,20 @@
-"""What the engine needs to be installed, found out before anything is started."""
+"""What the engines need to be installed, found out before anything is started.
 
+Versions that have not been tried are refused. What the engine extends of verl is looked for by name, so that
+another inside is told in a line and not by a worker, minutes later.
+"""
+
+import io
+import warnings
+from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
 from packaging.version import Version
 
-from archer.errors import ArcherError
-from archer.install import install_hint
+from archer.errors import ArcherError, install_hint
 
 INSTALL = install_hint("verl")
 
@@ -25,11 +33,20 @@ class Requirement:
 ALWAYS = (
     Requirement("torch", "2.11", None, INSTALL),
     Requirement("transformers", "5.10", "5.11", INSTALL),
-    Requirement("verl", "0.9.1", "0.10", INSTALL),
+    Requirement("verl", "0.9.1", "0.9.2", INSTALL),  # as in pyproject.toml
     Requirement("ray", "2.41", None, INSTALL),
     Requirement("tensordict", "0.8", None, INSTALL),
     Requirement("TransferQueue", "0.1.10", None, INSTALL),
 )
+LOCAL = (
+    Requirement("torch", "2.11", None, install_hint("dev"), "engine=local"),
+    Requirement("transformers", "5.10", None, install_hint("dev"), "engine=local"),
+)
+"""What engine=local needs: verl's upper bounds are not its own."""
+IF_THERE = (
+    Requirement("trl", "0", "1.0", "pip install 'trl<1', or pip uninstall trl, which Archer does not need"),
+)
+"""Packages that verl imports wherever they are installed."""
 ROLLOUTS = {
     "vllm": Requirement("vllm", "0.11", None, "pip install vllm", "actor_rollout_ref.rollout.name=vllm"),
     "sglang": Requirement(
@@ -42,6 +59,10 @@ def check_versions(rollout: str) -> dict[str, str]:
     """Return package -> installed version; one ArcherError names everything that is missing or unfit."""
     wanted = [*ALWAYS, *([ROLLOUTS[rollout]] if rollout in ROLLOUTS else [])]
     found = {requirement.package: installed(requirement.package) for requirement in wanted}
+    for requirement in IF_THERE:
+        if (number := installed(requirement.package)) is not None:
+            wanted.append(requirement)
+            found[requirement.package] = number
     problems = [text for requirement in wanted if (text := problem(requirement, found[requirement.package]))]
     if problems:
         there = ", ".join(f"{name} {number}" for name, number in found.items() if number) or "none of them"
@@ -71,3 +92,80 @@ def installed(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+INTERNALS = {
+    "verl.trainer.ppo.v1": ("AgentLoopManagerTQ.create", "PPOTrainerSync", "register_trainer"),
+    "verl.trainer.ppo.v1.trainer_base": (
+        "PPOTrainer.init",
+        "PPOTrainer.step",
+        "PPOTrainer._balance_batch",
+        "PPOTrainer._build_replay_buffer",
+        "PPOTrainer._compute_metrics",
+        "PPOTrainer._get_required_batch_multiple",
+        "PPOTrainer._init_resource_pool_mgr",
+        "PPOTrainer._maybe_log_val_generations",
+        "PPOTrainer._save_checkpoint",
+        "PPOTrainer._step_once",
+        "PPOTrainer._update_actor",
+        "PPOTrainer._val_metrics_update",
+        "PPOTrainer._validate",
+    ),
+    "verl.trainer.ppo.padding_utils": ("upsample_batch_to_divisible_size",),
+    "verl.workers.engine": ("EngineRegistry.get_engine_cls", "EngineRegistry.register"),
+    "verl.workers.engine.fsdp.transformer_impl": (
+        "FSDPEngine.forward_backward_batch",
+        "FSDPEngine.optimizer_step",
+        "FSDPEngine._build_module",
+        "FSDPEngine._get_packed_pad_size",
+        "FSDPEngine._gradient_sync_context",
+        "FSDPEngineWithLMHead.forward_step",
+        "FSDPEngineWithLMHead.prepare_model_outputs",
+        "FSDPEngineWithValueHead",
+        "logprobs_from_logits",
+    ),
+    "verl.workers.engine_workers": ("ActorRolloutRefWorker.init_model", "TrainingWorker.set_loss_fn"),
+    "verl.workers.rollout.base": ("_ROLLOUT_REGISTRY",),
+    "verl.workers.rollout.replica": ("RolloutReplicaRegistry.register",),
+    "verl.experimental.agent_loop.agent_loop": ("AgentLoopBase", "AgentLoopOutput", "register"),
+    "verl.experimental.reward_loop.reward_manager.base": ("RewardManagerBase.run_single",),
+    "verl.utils.torch_functional": (
+        "FLAH_ATTN_CROSS_ENTROPY_LOSS_AVAILABLE|FLASH_ATTN_CROSS_ENTROPY_LOSS_AVAILABLE",
+    ),
+}
+"""What the engine extends, replaces or calls inside verl: module -> names in it; `|` separates spellings."""
+
+
+def check_internals(number: str) -> None:
+    """Raise an ArcherError of one line where verl's inside is not what the engine expects."""
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")  # verl tells of every other training engine that is not installed
+        missing = list(missing_internals(INTERNALS))
+    if missing:
+        requirement = next(requirement for requirement in ALWAYS if requirement.package == "verl")
+        raise ArcherError(
+            f"verl {number} is not what engine=verl was made for (>= {requirement.least}, < "
+            f"{requirement.below}): it has no {', '.join(missing)}. {requirement.install}"
+        )
+
+
+def missing_internals(expected: dict[str, tuple[str, ...]]) -> Iterator[str]:
+    """Full names that are not there; a module that cannot be imported is named with the reason."""
+    for module, names in expected.items():
+        try:
+            loaded = import_module(module)
+        except ImportError as error:
+            yield f"{module} ({error})"
+            continue
+        for spellings in names:
+            if not any(_has(loaded, name) for name in spellings.split("|")):
+                yield f"{module}.{spellings.replace('|', ' or ')}"
+
+
+def _has(module: object, name: str) -> bool:
+    node = module
+    for part in name.split("."):
+        if not hasattr(node, part):
+            return False
+        node = getattr(node, part)
+    return True

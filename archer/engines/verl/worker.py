@@ -9,11 +9,11 @@ from verl.utils.device import get_device_name
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 
 import archer.engines.verl.plugin  # noqa: F401  (registers the engine in this process)
-from archer.engines.verl.archer_config import archer_config
-from archer.engines.verl.engine import TracedUpdate
+from archer.engines.verl.algorithms import RankLoss
+from archer.engines.verl.cluster import join_process_group
 from archer.engines.verl.influence import RankTrace, TracePlan
-from archer.engines.verl.loss import RankLoss
-from archer.engines.verl.process_group import join_process_group
+from archer.engines.verl.settings import archer_config
+from archer.engines.verl.traced_update import TracedUpdate
 from archer.engines.verl.translate import threads
 
 

@@ -1,32 +1,35 @@
 """Judging a program by its tests."""
 
 import json
+import math
+import re
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 
-from archer.rewards.code.config import CodeConfig
-from archer.rewards.code.output import outputs_agree
-from archer.rewards.code.problem import AssertTests, CallTests, ScriptTests, Tests
-from archer.rewards.code.sandbox import RunOutcome, Sandbox
-from archer.rewards.types import RewardResult
+from archer.rewards.code import AssertTests, CallTests, ScriptTests, Tests
+from archer.rewards.config import CodeConfig
+from archer.rewards.rules import RewardResult
+from archer.rewards.sandbox import RunOutcome, Sandbox
+from archer.rewards.sandbox.values import numbers_agree
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,400}")
+_DECIMAL = re.compile(
+    r"[+-]?(?:[0-9]{1,400}\.[0-9]{0,400}|\.[0-9]{1,400}|[0-9]{1,400}(?=[eE]))(?:[eE][+-]?[0-9]{1,4})?"
+)
 
 
 class Ending(Enum):
     """What became of a program: that of its first failed test."""
 
     PASSED = "passed"
-    WRONG = "wrong"
-    """A wrong output or value, an exception in a call, or a name that it does not define."""
+    WRONG = "wrong"  # a wrong output or value, an exception in a call, or a name that it does not define
     TIMEOUT = "timeout"
     MEMORY = "memory"
-    OUTPUT = "output"
-    """It printed more than it may."""
-    CRASH = "crash"
-    """It ended with an error or by a signal."""
-    NO_PROGRAM = "no_program"
-    """The response holds no program."""
+    OUTPUT = "output"  # it printed more than it may
+    CRASH = "crash"  # it ended with an error or by a signal
+    NO_PROGRAM = "no_program"  # the response holds no program
 
 
 @dataclass(frozen=True)
@@ -34,14 +37,10 @@ class CodeVerdict:
     """The judgement of a program."""
 
     ending: Ending
-    passed: int
-    """Tests that it passed, of those that were run."""
-    count: int
-    """Tests that there are."""
-    failed_test: int | None = None
-    """Which test failed first, from 0."""
-    reason: str | None = None
-    """What was wrong with it, in a line."""
+    passed: int  # tests that it passed, of those that were run
+    count: int  # tests that there are
+    failed_test: int | None = None  # which test failed first, from 0
+    reason: str | None = None  # what was wrong with it, in a line
 
     def to_result(self, partial_credit: bool) -> RewardResult:
         """Return the reward: 1 for all tests passed, else 0 or, with partial credit, the share passed."""
@@ -52,14 +51,9 @@ class CodeVerdict:
             extra[f"code_{ending.value}"] = float(self.ending is ending)
         # Every result has every figure: engines make columns of them.
         extra["code_failed_test"] = float(self.count if correct else self.failed_test or 0)
-        return RewardResult(1.0 if correct else share, correct, extra, detail=_one_line(self.reason))
-
-
-def _one_line(text: str | None) -> str | None:
-    """Return a program's message as text that any file or terminal takes."""
-    if text is None:
-        return None
-    return " ".join(text.encode(errors="replace").decode().split())
+        # A program's message as text that any file or terminal takes.
+        detail = self.reason and " ".join(self.reason.encode(errors="replace").decode().split())
+        return RewardResult(1.0 if correct else share, correct, extra, detail=detail)
 
 
 def no_program(tests: Tests) -> CodeVerdict:
@@ -76,21 +70,20 @@ def grade(program: str, tests: Tests, config: CodeConfig, sandbox: Sandbox) -> C
 
 def _grade_script(program: str, tests: ScriptTests, config: CodeConfig, sandbox: Sandbox) -> CodeVerdict:
     deadline = time.monotonic() + config.total_timeout_s
-    passed, first = 0, CodeVerdict(Ending.PASSED, 0, tests.count)
+    verdict = CodeVerdict(Ending.PASSED, 0, tests.count)
     for index, case in enumerate(tests.cases):
         allowed = min(config.test_timeout_s, deadline - time.monotonic())
         ending, reason = Ending.TIMEOUT, "no time was left"
         if allowed > 0:
             outcome = sandbox.run_script(program, case.stdin, allowed)
             ending, reason = _judge_output(outcome, case.stdout)
-        passed += ending is Ending.PASSED
-        if ending is not Ending.PASSED and first.ending is Ending.PASSED:
-            first = CodeVerdict(ending, 0, tests.count, failed_test=index, reason=reason)
-            if not config.partial_credit:
-                break
-        if allowed <= 0:
+        if ending is Ending.PASSED:
+            verdict = replace(verdict, passed=verdict.passed + 1)
+        elif verdict.ending is Ending.PASSED:
+            verdict = replace(verdict, ending=ending, failed_test=index, reason=reason)
+        if allowed <= 0 or (verdict.failed_test is not None and not config.partial_credit):
             break
-    return CodeVerdict(first.ending, passed, tests.count, first.failed_test, first.reason)
+    return verdict
 
 
 def _judge_output(outcome: RunOutcome, expected: str) -> tuple[Ending, str]:
@@ -124,8 +117,7 @@ def _grade_by_examiner(
     program: str, tests: CallTests | AssertTests, config: CodeConfig, sandbox: Sandbox
 ) -> CodeVerdict:
     """Have the program served by one run and examined by another, which alone knows the tests."""
-    setup = tests.setup if isinstance(tests, AssertTests) else ""
-    serve = {"source": program, "setup": setup}
+    serve = {"source": program, "setup": tests.setup if isinstance(tests, AssertTests) else ""}
     total_s = config.total_timeout_s
     ours, theirs = socket.socketpair()
     with (
@@ -147,13 +139,7 @@ def _examination(tests: CallTests | AssertTests, config: CodeConfig) -> dict[str
     if isinstance(tests, CallTests):
         cases = [json.loads(case) for case in tests.cases]
         return {**common, "kind": "calls", "function": tests.function, "cases": cases, "unwrap": tests.unwrap}
-    return {
-        **common,
-        "kind": "asserts",
-        "source": tests.source,
-        "setup": tests.setup,
-        "entry_point": tests.entry_point,
-    }
+    return {**common, "kind": "asserts", **asdict(tests)}
 
 
 def _read_examination(examination: RunOutcome, program: RunOutcome, count: int) -> CodeVerdict:
@@ -168,12 +154,39 @@ def _read_examination(examination: RunOutcome, program: RunOutcome, count: int) 
     # A test that expects an exception may succeed without reaching any assertion, but never without a call.
     if report["end"] is None and all(outcomes) and (outcomes or report["calls"]):
         return CodeVerdict(Ending.PASSED, count, count)
-    ending = Ending.WRONG
-    if report["end"] == "timeout":
-        ending = Ending.TIMEOUT
-    elif report["end"] == "ended":
+    ending = Ending.TIMEOUT if report["end"] == "timeout" else Ending.WRONG
+    if report["end"] == "ended":
         ending, reason = _trouble(program) or (Ending.CRASH, "it ended during the tests")
-    elif reason is not None and reason.startswith("MemoryError"):
+    elif ending is Ending.WRONG and (reason or "").startswith("MemoryError"):
         ending = Ending.MEMORY
     failed_test = outcomes.index(False) if False in outcomes else len(outcomes)
     return CodeVerdict(ending, sum(outcomes), count, failed_test, reason or "no test was run")
+
+
+def outputs_agree(printed: str, expected: str) -> bool:
+    """Compare line by line and word by word.
+
+    White space counts only as what separates words and lines; empty lines at the ends do not count. Where a
+    decimal fraction is expected, a number may differ by 1e-6 (relative above 1); where an integer is
+    expected, `3.0` is as good as `3`.
+    """
+    if printed == expected:
+        return True
+    printed_lines, expected_lines = printed.strip().split("\n"), expected.strip().split("\n")
+    return len(printed_lines) == len(expected_lines) and all(map(_lines_agree, printed_lines, expected_lines))
+
+
+def _lines_agree(printed: str, expected: str) -> bool:
+    printed_words, expected_words = printed.split(), expected.split()
+    return len(printed_words) == len(expected_words) and all(map(_words_agree, printed_words, expected_words))
+
+
+def _words_agree(printed: str, expected: str) -> bool:
+    if printed == expected:
+        return True
+    if _INTEGER.fullmatch(expected):
+        whole, point, fraction = printed.partition(".")
+        return point == "." and whole == expected and not fraction.strip("0")
+    if _DECIMAL.fullmatch(expected) and (_DECIMAL.fullmatch(printed) or _INTEGER.fullmatch(printed)):
+        return math.isfinite(float(expected)) and numbers_agree(float(printed), float(expected))
+    return False

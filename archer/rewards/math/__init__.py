@@ -1,17 +1,98 @@
-"""Judging a final answer against reference answers, as a mathematician would.
+"""Judging a final answer against one or several reference answers, as a mathematician would.
 
-text.py        what may be stripped or respelt without changing an answer
+text.py        what may be stripped or respelt without changing an answer; brackets
 numeric.py     plain numerals as exact rationals
-quantity.py    a value with a percent sign, a unit, a currency, a base;  units.py: the units
-shapes.py      lists, sets, tuples, intervals, unions, matrices, equations, inequalities
-structure.py   reads them, with brackets.py and intervals.py
-compare.py     when two structures are the same answer;  scalars.py: when two values are
-verdict.py     verdicts that may be left open, and what is asked of an algebra
-algebra.py     equality of expressions:  expression.py reads them into tree.py's, evaluate.py evaluates
-symbolic.py    math-verify, for what expression.py does not read
-verify.py      references, the quick verdict, the task for a worker process
+quantity.py    a value with a percent sign, a unit, a currency, a base
+structure.py   lists, sets, tuples, intervals, unions, matrices, equations, inequalities
+compare.py     when two structures, or two values, are the same answer
+expression.py  reads an expression into a tree;  evaluate.py: its value at a point
+algebra.py     equality of expressions, by their values; math-verify for what expression.py does not read
+
+There are two stages. `fast_verdict` compares structures, strings and plain numerals exactly, in microseconds
+and with bounded work, and says yes or no only when it is certain. What it leaves open needs algebra, which
+belongs in a worker process: `verify_answer`.
 """
 
-from archer.rewards.math.verify import MathTask, fast_verdict, reference_answers, verify_answer
+import math
+import re
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
 
-__all__ = ["MathTask", "fast_verdict", "reference_answers", "verify_answer"]
+from archer.errors import ArcherError
+from archer.rewards.extract import boxed_answer
+from archer.rewards.math.algebra import SampledAlgebra
+from archer.rewards.math.compare import Algebra, any_of, compare, words
+from archer.rewards.math.numeric import MAX_NUMERAL_CHARS
+from archer.rewards.math.structure import read
+from archer.rewards.math.text import squash, tidy
+
+MAX_ANSWER_CHARS = 2000
+_read = lru_cache(maxsize=4096)(read)
+_TEXT = re.compile(r"\\text\s*\{[^{}\\]*[A-Za-z]{2}[^{}\\]*\}")
+
+
+def reference_answers(ground_truth: Any) -> tuple[str, ...]:
+    """Return the accepted answers as text, from a string, a number or a list of alternatives.
+
+    A list within the list is one alternative, all of whose members are required. A ground truth that no
+    answer could ever match (None, empty, not finite, a dictionary) is an ArcherError: it would otherwise
+    score every response 0 without a word.
+    """
+    alternatives = ground_truth if _is_list(ground_truth) else (ground_truth,)
+    if not alternatives:
+        raise ArcherError("The ground truth is an empty list, so no answer could be right: give the answer.")
+    return tuple(_reference_text(alternative) for alternative in alternatives)
+
+
+def _reference_text(reference: Any) -> str:
+    if isinstance(reference, str):
+        text = reference.strip()
+        if text:
+            return boxed_answer(text) or text
+    elif isinstance(reference, int) and abs(reference) < 10**MAX_NUMERAL_CHARS:
+        return str(reference)
+    elif isinstance(reference, float) and math.isfinite(reference):
+        # 15 digits are what a double surely holds: 0.1 + 0.2 is meant to be 0.3.
+        return format(Decimal(format(reference, ".15g")), "f")
+    elif _is_list(reference) and reference and not any(map(_is_list, reference)):
+        return "; ".join(map(_reference_text, reference))
+    shown = repr(reference) if not isinstance(reference, int) else "an integer of over a thousand digits"
+    raise ArcherError(
+        f"The ground truth {shown[:200]} ({type(reference).__name__}) cannot be compared with an answer. "
+        "Expected a non-empty string, a finite number, or a list of these: correct "
+        "reward_model.ground_truth in the data, or give a custom reward function."
+    )
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def fast_verdict(answer: str | None, references: tuple[str, ...]) -> bool | None:
+    """Judge an answer without algebra: True, False, or None where only algebra can tell."""
+    return _verdict(answer, references, Algebra())
+
+
+def verify_answer(answer: str | None, ground_truth: Any) -> bool:
+    """Judge an answer in this process and without a time limit: for answers that are not hostile."""
+    return bool(_verdict(answer, reference_answers(ground_truth), SampledAlgebra()))
+
+
+def _verdict(answer: str | None, references: tuple[str, ...], algebra: Algebra) -> bool | None:
+    if answer is None or not answer.strip():
+        return False
+    return any_of(_judge(answer, reference, algebra) for reference in references)
+
+
+def _judge(answer: str, reference: str, algebra: Algebra) -> bool | None:
+    if answer == reference:
+        return True
+    if len(answer) > MAX_ANSWER_CHARS or len(reference) > MAX_ANSWER_CHARS:
+        return False
+    spelling, reference_spelling = squash(tidy(answer)), squash(tidy(reference))
+    if spelling == reference_spelling != "":
+        return True
+    if _TEXT.fullmatch(reference_spelling):
+        return words(spelling) == words(reference_spelling) != ""
+    return compare(_read(answer), _read(reference), algebra)

@@ -2,22 +2,35 @@
 
 Two expressions that agree to fifty digits at a dozen irregular points are equal for every purpose of a
 reward, and one disagreement proves them different; unlike simplification this takes milliseconds and ends.
-What `expression.py` cannot read goes to math-verify, if both sides use the same unknown notation.
+
+What `expression.py` does not read (sums, integrals, set operations, limits) goes to math-verify. That is
+generous: it drops primes and units, reads "(2)(3)" as the mixed number 5, takes R for r, and evaluates what
+was asked to be evaluated. So it is asked only about two texts that use the same unknown notation and the same
+letters, and that hold no numerals side by side.
 """
 
+import logging
 import math
 import random
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache, lru_cache
+from typing import Any
 
+from archer.rewards.math.compare import Algebra, Verdict
 from archer.rewards.math.evaluate import MAX_DIGITS, UndefinedError, Value, evaluate, measure, precision
-from archer.rewards.math.expression import UnreadableError, read_expression
+from archer.rewards.math.expression import (
+    Apply,
+    Constant,
+    Node,
+    Numeral,
+    UnreadableError,
+    nodes,
+    read_expression,
+    variables,
+)
 from archer.rewards.math.numeric import Number, parse_number, rounding_tolerance
-from archer.rewards.math.symbolic import equal_by_math_verify
-from archer.rewards.math.tree import Apply, Constant, Node, Numeral, operations, variables
-from archer.rewards.math.verdict import Verdict
 
 _DIGITS = 60
 _MORE_DIGITS = 300
@@ -29,11 +42,18 @@ _POINTS_EACH = 4
 _INTEGER_POINTS = 12
 _MIN_POINTS = 3
 _WHOLE_NUMBERS = frozenset(("floor", "ceil", "!", "binom"))
+_MAX_CHARS = 400  # and the rest: what math-verify is asked
+_KNOWN = re.compile(
+    r"\\(?:frac|sqrt|binom|cdot|times|div|pi|sin|cos|tan|ln|log|exp|infty|left|right|alpha|beta|theta)(?![A-Za-z])"
+)
+_COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)")
+_LETTER = re.compile(r"[A-Za-z]")
+_FORBIDDEN = re.compile(r"[0-9)}\]][\s{}()]+[0-9]|\\text|[^\x20-\x7e]|['\"`@#&?:~]")
 
 Point = dict[str, Fraction]
 
 
-class SampledAlgebra:
+class SampledAlgebra(Algebra):
     """The algebra that answers every question."""
 
     def same(self, a: str, b: str) -> Verdict:
@@ -104,65 +124,53 @@ def _factors(node: Node) -> Iterator[Node]:
 
 
 def _equal(a: Node, b: Node) -> bool:
-    if not variables(a) | variables(b):
+    if not variables(a, b):
         try:
-            return _agree(a, b, {}).equal
+            return _agree(a, b, {})[0]
         except UndefinedError:
             return False
     real: list[bool] = []
     other: list[bool] = []
-    complex_numbers = _has_imaginary_unit(a) or _has_imaginary_unit(b)
+    complex_numbers = Constant("i") in nodes(a, b)
     for point in _points(a, b):
         try:
-            agreement = _agree(a, b, point)
+            equal, on_real_line = _agree(a, b, point)
         except UndefinedError:
             continue
-        if agreement.real or complex_numbers:
-            if not agreement.equal:
+        if on_real_line or complex_numbers:
+            if not equal:
                 return False
             real.append(True)
         else:
-            other.append(agreement.equal)
+            other.append(equal)
     # Where roots and logarithms leave the real line, identities hold only up to a branch: those points decide
     # nothing unless there are no others.
     return len(real) >= _MIN_POINTS or (len(real) + len(other) >= _MIN_POINTS and all(other))
 
 
-@dataclass(frozen=True)
-class _Agreement:
-    equal: bool
-    real: bool
+def _agree(a: Node, b: Node, point: Point) -> tuple[bool, bool]:
+    """Tell whether two values are equal, and whether they are real.
 
-
-def _agree(a: Node, b: Node, point: Point) -> _Agreement:
-    """Compare two values, with as many digits as it takes to tell a difference from rounding errors."""
+    With as many digits as it takes to tell a difference from rounding errors.
+    """
     gap = measure(a, b, point, _DIGITS)
     if gap.size == -math.inf or (
         abs(gap.size) < _PLAIN_SIZE and gap.difference <= gap.size - _TRUSTED_DIGITS
     ):
-        return _Agreement(True, gap.real)
+        return True, gap.real
     # Rounding errors shrink with the digits and a real difference stays; large integers need all theirs.
     digits = max(_MORE_DIGITS, int(gap.size) + _DIGITS)
     if digits > MAX_DIGITS:
         raise UndefinedError
     gap = measure(a, b, point, digits)
     trusted = digits - _DIGITS + _TRUSTED_DIGITS
-    return _Agreement(gap.difference <= gap.size - trusted or gap.size <= -trusted, gap.real)
+    return gap.difference <= gap.size - trusted or gap.size <= -trusted, gap.real
 
 
-def _has_imaginary_unit(node: Node) -> bool:
-    match node:
-        case Constant("i"):
-            return True
-        case Apply(_, arguments):
-            return any(map(_has_imaginary_unit, arguments))
-    return False
-
-
-def _points(*nodes: Node) -> Iterator[Point]:
+def _points(*trees: Node) -> Iterator[Point]:
     """Yield points, always the same for the same names. Where whole numbers are meant, they are whole."""
-    names = sorted(frozenset().union(*map(variables, nodes)))
-    if any(operations(node) & _WHOLE_NUMBERS for node in nodes):
+    names = sorted(variables(*trees))
+    if any(isinstance(node, Apply) and node.operation in _WHOLE_NUMBERS for node in nodes(*trees)):
         for index in range(_INTEGER_POINTS):
             yield {name: Fraction(_stream(name, index).randint(1, 30)) for name in names}
         return
@@ -208,3 +216,44 @@ def _rounds_to(node: Node | None, rounded: Number | None) -> bool:
             )
     except UndefinedError:
         return False
+
+
+@cache
+def load_math_verify() -> Any:
+    """Import math-verify (a third of a second: sympy) and silence its notice that its own limits are off."""
+    import math_verify
+
+    logging.getLogger("math_verify").setLevel(logging.CRITICAL)
+    logging.getLogger("latex2sympy2_extended").setLevel(logging.CRITICAL)
+    return math_verify
+
+
+def equal_by_math_verify(a: str, b: str) -> bool:
+    """Tell whether two tidy texts in the same unknown notation are equal. Never raises; may take for ever.
+
+    Its own limits are SIGALRM handlers, which fail outside the main thread: they are off, and the worker pool
+    enforces the time. Call it in a worker.
+    """
+    notation = _unknown_notation(a)
+    if not notation or notation != _unknown_notation(b) or _letters(a) != _letters(b):
+        return False
+    if max(len(a), len(b)) > _MAX_CHARS or _FORBIDDEN.search(a) or _FORBIDDEN.search(b):
+        return False
+    library = load_math_verify()
+    readings = [_parse(library, text) for text in (a, b)]
+    return all(readings) and bool(library.verify(*readings, timeout_seconds=None))
+
+
+def _unknown_notation(text: str) -> frozenset[str]:
+    return frozenset(_COMMAND.findall(_KNOWN.sub("", text)))
+
+
+def _letters(text: str) -> frozenset[str]:
+    return frozenset(_LETTER.findall(_COMMAND.sub("", text)))
+
+
+def _parse(library: Any, text: str) -> list[Any]:
+    # The whole text through the LaTeX reader: the plain reader picks a number out of any prose.
+    config = [library.LatexExtractionConfig(boxed_match_priority=0)]
+    readings = library.parse(f"\\boxed{{{text}}}", extraction_config=config, parsing_timeout=None)
+    return [reading for reading in readings if not isinstance(reading, str)]

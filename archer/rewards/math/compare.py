@@ -1,17 +1,18 @@
-"""When two structures are the same answer.
+"""When two answers are the same: structures by their parts, single values by spelling, number and unit.
 
-With `NoAlgebra` the comparison is quick and bounded, and its True and False are certain; with
-`SampledAlgebra` every question is answered.
+A verdict is True, False, or None where only an algebra could tell and the one at hand does not. With
+plain `Algebra` the comparison is quick and bounded, and its True and False are certain; with `SampledAlgebra`
+every question is answered.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from itertools import pairwise
 
-from archer.rewards.math.intervals import reals_without, solved
-from archer.rewards.math.numeric import numbers_agree, parse_number
-from archer.rewards.math.scalars import compare_scalars
-from archer.rewards.math.shapes import (
+from archer.rewards.math.numeric import Number, numbers_agree, parse_number
+from archer.rewards.math.quantity import DEGREES, PERCENT, Quantity, read_quantity
+from archer.rewards.math.structure import (
     Bracketed,
     Collection,
     Equation,
@@ -20,14 +21,58 @@ from archer.rewards.math.shapes import (
     Scalar,
     Structure,
     Union,
+    is_name,
+    read,
+    reals_without,
+    solved,
 )
-from archer.rewards.math.structure import is_name, read
 from archer.rewards.math.text import squash
-from archer.rewards.math.verdict import Algebra, Verdict, all_of, any_of
 
 MAX_ITEMS = 100
-
 _NUMERIC_COMMAND = re.compile(r"\\(?:frac|sqrt|pi|cdot|times|div|binom|circ|%)(?![A-Za-z])")
+_INFINITE = re.compile(r"(?P<sign>[+-]?)\\infty")
+_WORDS = re.compile(
+    r"\\text\s*\{[^{}]*[A-Za-z][^{}]*\}|(?<![A-Za-z\\])(?!sqrt|sin|cos|tan|log|arc)[A-Za-z]{4,}"
+)
+_ARTICLE = re.compile(r"^(?:the|an?) ")
+
+Verdict = bool | None
+
+
+class Algebra:
+    """What can be asked about the texts of expressions; this one leaves every question open."""
+
+    def same(self, a: str, b: str) -> Verdict:
+        """Tell whether two expressions are equal."""
+        return None
+
+    def answers(self, answer: str, reference: str) -> Verdict:
+        """Tell whether they are equal, and the answer is no less worked out than the reference."""
+        return None
+
+    def equivalent(self, a: tuple[str, str], b: tuple[str, str]) -> Verdict:
+        """Tell whether two equations, each of two sides, have the same solutions by being multiples."""
+        return None
+
+
+def all_of(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return False at the first False, else None if anything is open, else True."""
+    outcome: Verdict = True
+    for verdict in verdicts:
+        if verdict is False:
+            return False
+        outcome = None if verdict is None else outcome
+    return outcome
+
+
+def any_of(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return True at the first True, else None if anything is open, else False."""
+    outcome: Verdict = False
+    for verdict in verdicts:
+        if verdict:
+            return True
+        outcome = None if verdict is None else outcome
+    return outcome
 
 
 def compare(answer: Structure, reference: Structure, algebra: Algebra) -> Verdict:
@@ -37,7 +82,7 @@ def compare(answer: Structure, reference: Structure, algebra: Algebra) -> Verdic
     if isinstance(answer, Equation):
         if _is_brought_to_zero(answer):
             return False
-        value = _stated_value(answer)
+        value = _assignment(answer)[1]
         return all_of((_is_consistent(answer, algebra), compare(value, reference, algebra)))
     if isinstance(answer, Relation) and isinstance(reference, Relation):
         return _compare_relations(answer, reference, algebra)
@@ -77,7 +122,7 @@ def _as_set(item: Structure) -> Structure:
     if item.operators == ("!=",) and is_name(item.parts[0]):
         return reals_without([item.parts[1]])
     found = solved(item)
-    return item if found is None else found.interval
+    return item if found is None else found[1]
 
 
 def _compare_with_scalar(answer: Structure, reference: Scalar, algebra: Algebra) -> Verdict:
@@ -87,17 +132,12 @@ def _compare_with_scalar(answer: Structure, reference: Scalar, algebra: Algebra)
 
 
 def _compare_bracketed(answer: Structure, reference: Bracketed, algebra: Algebra) -> Verdict:
-    if (
-        isinstance(answer, Collection)
-        and not answer.braces
-        and (reference.left, reference.right) == ("(", ")")
-    ):
-        return _pairwise(answer.items, reference.items, algebra)
+    if isinstance(answer, Collection) and not answer.braces:
+        answer = Bracketed("(", answer.items, ")")
     if not isinstance(answer, Bracketed):
         return False
-    if (answer.left, answer.right) != (reference.left, reference.right):
-        return False
-    return _pairwise(answer.items, reference.items, algebra)
+    same = (answer.left, answer.right) == (reference.left, reference.right)
+    return same and _pairwise(answer.items, reference.items, algebra)
 
 
 def _compare_matrices(answer: Structure, reference: Matrix, algebra: Algebra) -> Verdict:
@@ -131,9 +171,9 @@ def _same_items(answers: Sequence[Structure], references: Sequence[Structure], a
 def _compare_relations(answer: Relation, reference: Relation, algebra: Algebra) -> Verdict:
     found, wanted = solved(answer), solved(reference)
     if wanted is not None:
-        if found is None or squash(found.variable) != squash(wanted.variable):
+        if found is None or squash(found[0]) != squash(wanted[0]):
             return False
-        return compare(found.interval, wanted.interval, algebra)
+        return compare(found[1], wanted[1], algebra)
     if answer.operators != reference.operators:
         return False
     pairs = zip(answer.parts, reference.parts, strict=True)
@@ -171,10 +211,6 @@ def _is_brought_to_zero(equation: Equation) -> bool:
     )
 
 
-def _stated_value(equation: Equation) -> Structure:
-    return _assignment(equation)[1]
-
-
 def _is_consistent(equation: Equation, algebra: Algebra) -> Verdict:
     """Refuse a chain with a false link between numbers (7 = 5, x = 5 = 6) or several in one (x = 6 x = 5)."""
     first, *middle = map(squash, equation.parts[:-1])
@@ -198,3 +234,66 @@ def _equal_values(a: str, b: str, algebra: Algebra) -> Verdict:
 
 def _has_variable(text: str) -> bool:
     return re.search(r"[A-Za-z]", re.sub(r"[ei]", "", _NUMERIC_COMMAND.sub("", text))) is not None
+
+
+def compare_scalars(answer: str, reference: str, algebra: Algebra) -> Verdict:
+    """Judge one value, by its spelling, its words, its sign of infinity, its number and its unit."""
+    if squash(answer) == squash(reference):
+        return bool(answer)
+    infinities = [_INFINITE.fullmatch(squash(text)) for text in (answer, reference)]
+    if any(infinities):
+        signs = {match["sign"] == "-" if match else None for match in infinities}
+        return len(signs) == 1
+    found, wanted = read_quantity(answer), read_quantity(reference)
+    if _WORDS.search(found.value) or _WORDS.search(wanted.value):
+        return words(answer) == words(reference) != ""
+    return _compare_quantities(found, wanted, algebra)
+
+
+def words(text: str) -> str:
+    """Return the words of a text in small letters, without articles, quotes and brackets."""
+    text = re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", text).lower()
+    return _ARTICLE.sub("", " ".join(re.sub(r"[^\w+*/^=<>\\-]", " ", text).split()))
+
+
+def _compare_quantities(answer: Quantity, reference: Quantity, algebra: Algebra) -> Verdict:
+    def equal(scale: Fraction, reference_scale: Fraction) -> Verdict:
+        return _equal_multiples((answer.value, scale), (reference.value, reference_scale), algebra)
+
+    if answer.unit is not None and reference.unit is not None:
+        scales = answer.scale * answer.unit.factor, reference.scale * reference.unit.factor
+        return answer.unit.measures == reference.unit.measures and equal(*scales)
+    scales = Fraction(answer.scale), Fraction(reference.scale)
+    plain = equal(*scales)
+    if answer.unit is PERCENT:
+        return any_of((plain, equal(scales[0] / 100, scales[1])))
+    if reference.unit is PERCENT:
+        return any_of((plain, equal(scales[0], scales[1] / 100)))
+    if reference.unit == DEGREES and r"\pi" in answer.value:
+        return algebra.same(answer.value, rf"({reference.value})\cdot\frac{{\pi}}{{180}}")
+    return plain
+
+
+def _equal_multiples(
+    answer: tuple[str, Fraction], reference: tuple[str, Fraction], algebra: Algebra
+) -> Verdict:
+    """Compare values times factors."""
+    numbers = parse_number(answer[0]), parse_number(reference[0])
+    if numbers[0] is not None and numbers[1] is not None:
+        if numbers[1].places is not None and _is_undone_division(answer[0], numbers[0]):
+            return False
+        return numbers_agree(_times(numbers[0], answer[1]), _times(numbers[1], reference[1]))
+    ratio = answer[1] / reference[1]
+    return algebra.answers(answer[0] if ratio == 1 else _multiple(answer[0], ratio), reference[0])
+
+
+def _is_undone_division(text: str, number: Number) -> bool:
+    return number.value.denominator == 1 and ("/" in text or r"\frac" in text)
+
+
+def _times(number: Number, scale: Fraction) -> Number:
+    return number if scale == 1 else Number(number.value * scale, None)
+
+
+def _multiple(text: str, ratio: Fraction) -> str:
+    return rf"({text})\cdot\frac{{{ratio.numerator}}}{{{ratio.denominator}}}"

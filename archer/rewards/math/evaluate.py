@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from archer.rewards.math.tree import Apply, Constant, Node, Numeral, Variable
+from archer.rewards.math.expression import Apply, Constant, Node, Numeral, Variable
 
 MAX_DIGITS = 20_000
 _MAX_FACTORIAL = 5_000
@@ -33,8 +33,7 @@ def _mpmath() -> Any:
 
 def precision(digits: int) -> AbstractContextManager[None]:
     """Compute with that many decimal digits within the context."""
-    context: AbstractContextManager[None] = _mpmath().workdps(digits)
-    return context
+    return _mpmath().workdps(digits)
 
 
 def evaluate(node: Node, point: Mapping[str, Fraction]) -> Value:
@@ -53,12 +52,9 @@ def evaluate(node: Node, point: Mapping[str, Fraction]) -> Value:
 class Gap:
     """How far apart two values are, as decimal exponents (minus infinity for 0)."""
 
-    size: float
-    """Of the larger value."""
-    difference: float
-    """Of their difference."""
-    real: bool
-    """Whether both are real numbers."""
+    size: float  # of the larger value
+    difference: float  # of their difference
+    real: bool  # whether both are real numbers
 
 
 def measure(a: Node, b: Node, point: Mapping[str, Fraction], digits: int) -> Gap:
@@ -95,22 +91,6 @@ def _value(node: Node, point: Mapping[str, Fraction], mp: Any) -> Value:
                 raise UndefinedError from error
 
 
-def _sum(mp: Any, *terms: Value) -> Value:
-    return mp.fsum(terms)
-
-
-def _product(mp: Any, a: Value, b: Value) -> Value:
-    return a * b
-
-
-def _quotient(mp: Any, a: Value, b: Value) -> Value:
-    return a / b
-
-
-def _negative(mp: Any, a: Value) -> Value:
-    return -a
-
-
 def _power(mp: Any, base: Value, exponent: Value) -> Value:
     if base == 0:
         if mp.im(exponent) == 0 and mp.re(exponent) > 0:
@@ -129,10 +109,6 @@ def _root(mp: Any, radicand: Value, degree: Value) -> Value:
     if is_odd and mp.im(radicand) == 0 and mp.re(radicand) < 0:
         return -_power(mp, -radicand, 1 / degree)
     return mp.mpf(0) if radicand == 0 else _power(mp, radicand, 1 / degree)
-
-
-def _exponential(mp: Any, exponent: Value) -> Value:
-    return _power(mp, +mp.e, exponent)
 
 
 def _check_factorial(mp: Any, n: Value) -> None:
@@ -178,14 +154,14 @@ def _bounded(name: str) -> Callable[..., Value]:
 
 
 _OPERATIONS: dict[str, Callable[..., Value]] = {
-    "+": _sum,
-    "mixed": _sum,
-    "*": _product,
-    "/": _quotient,
-    "neg": _negative,
+    "+": lambda mp, *terms: mp.fsum(terms),
+    "mixed": lambda mp, *terms: mp.fsum(terms),
+    "*": lambda mp, a, b: a * b,
+    "/": lambda mp, a, b: a / b,
+    "neg": lambda mp, a: -a,
     "^": _power,
     "root": _root,
-    "exp": _exponential,
+    "exp": lambda mp, exponent: _power(mp, +mp.e, exponent),
     "!": _factorial,
     "binom": _binomial,
     "abs": lambda mp, a: abs(a),

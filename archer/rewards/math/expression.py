@@ -6,32 +6,14 @@ one letter each, capitals are different from small letters, `e` and `i` are the 
 """
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 
-from archer.rewards.math.tree import Apply, Constant, Node, Numeral, Variable, variables
-
 MAX_CHARS = 2000
-
-
-class UnreadableError(Exception):
-    """The text is no expression, or has more than one reading."""
-
-
 _TOKEN = re.compile(r"\s*(\\[A-Za-z]+|\\[{}|]|[0-9]+\.[0-9]+|\.[0-9]+|[0-9]+|[A-Za-z]+|[^\s])")
-_TRIGONOMETRIC = (
-    "sin",
-    "cos",
-    "tan",
-    "cot",
-    "sec",
-    "csc",
-    "arcsin",
-    "arccos",
-    "arctan",
-    "sinh",
-    "cosh",
-    "tanh",
-)
+_INVERSE_FUNCTIONS = ("arcsin", "arccos", "arctan")
+_TRIGONOMETRIC = ("sin", "cos", "tan", "cot", "sec", "csc", *_INVERSE_FUNCTIONS, "sinh", "cosh", "tanh")
 _FUNCTIONS = (*_TRIGONOMETRIC, "ln", "log", "lg", "exp")
 _BARE_NAMES = frozenset([*_FUNCTIONS, "sqrt", "pi"])
 _INVERSES = {"sin": "arcsin", "cos": "arccos", "tan": "arctan"}
@@ -39,12 +21,64 @@ _GREEK = re.compile(
     r"\\(?:alpha|beta|gamma|delta|(?:var)?epsilon|zeta|eta|(?:var)?theta|iota|kappa|lambda|mu|nu|xi|rho|sigma|tau"
     r"|(?:var)?phi|chi|psi|omega|Gamma|Delta|Theta|Lambda|Sigma|Phi|Psi|Omega|ell)"
 )
-_TIMES = frozenset((r"\cdot", r"\times", "*"))
-_OVER = frozenset(("/", r"\div"))
+_TIMES = (r"\cdot", r"\times", "*")
+_OVER = ("/", r"\div")
 _GROUPS = {"(": ")", "[": "]", "{": "}"}
 _FENCES = {r"\lfloor": (r"\rfloor", "floor"), r"\lceil": (r"\rceil", "ceil"), r"\lvert": (r"\rvert", "abs")}
-_STARTS = frozenset(("(", "[", "{", r"\frac", r"\sqrt", r"\binom", r"\pi", *_FENCES))
+_OF_TWO = {r"\frac": "/", r"\binom": "binom"}
+_STARTS = frozenset(("(", "[", "{", r"\sqrt", r"\pi", *_OF_TWO, *_FENCES))
 _MAX_LETTERS = 4
+
+
+@dataclass(frozen=True)
+class Numeral:
+    """A number as written."""
+
+    value: Fraction
+
+
+@dataclass(frozen=True)
+class Constant:
+    """One of `pi`, `e`, `i`."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A letter, with its subscript."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Apply:
+    """An operation: `+ * / ^ neg` or the name of a function, on its arguments."""
+
+    operation: str
+    arguments: tuple["Node", ...]
+
+
+Node = Numeral | Constant | Variable | Apply
+
+
+def nodes(*trees: Node) -> Iterator[Node]:
+    """Yield all nodes of some trees."""
+    open_nodes = list(trees)
+    while open_nodes:
+        node = open_nodes.pop()
+        yield node
+        if isinstance(node, Apply):
+            open_nodes += node.arguments
+
+
+def variables(*trees: Node) -> frozenset[str]:
+    """Return the names of the variables of some expressions."""
+    return frozenset(node.name for node in nodes(*trees) if isinstance(node, Variable))
+
+
+class UnreadableError(Exception):
+    """The text is no expression, or has more than one reading."""
 
 
 def read_expression(text: str) -> Node:
@@ -87,6 +121,10 @@ class _Reader:
         self._last = self._tokens.pop()
         return self._last
 
+    def _take(self, *tokens: str) -> str | None:
+        """Take the next token if it is one of these."""
+        return self._next() if self.peek() in tokens else None
+
     def _expect(self, token: str) -> None:
         if self._next() != token:
             raise UnreadableError(f"{token} is missing")
@@ -94,30 +132,25 @@ class _Reader:
     def expression(self) -> Node:
         """Read a sum."""
         terms = [self._term()]
-        while self.peek() in ("+", "-"):
-            negative = self._next() == "-"
+        while sign := self._take("+", "-"):
             term = self._term(signed=False)
-            terms.append(Apply("neg", (term,)) if negative else term)
+            terms.append(Apply("neg", (term,)) if sign == "-" else term)
         return terms[0] if len(terms) == 1 else Apply("+", tuple(terms))
 
     def _term(self, signed: bool = True) -> Node:
         """Read a product; a sign before it belongs to all of it."""
-        if self.peek() in ("+", "-"):
+        if sign := self._take("+", "-"):
             if not signed:
                 raise UnreadableError("two signs")
-            negative = self._next() == "-"
             term = self._term(signed=False)
-            return Apply("neg", (term,)) if negative else term
+            return Apply("neg", (term,)) if sign == "-" else term
         node, divided = self._factor(), False
         while True:
-            token = self.peek()
-            if token in _TIMES:
-                self._next()
+            if self._take(*_TIMES):
                 node, divided = Apply("*", (node, self._signed_factor())), False
-            elif token in _OVER:
-                self._next()
+            elif self._take(*_OVER):
                 node, divided = Apply("/", (node, self._signed_factor())), True
-            elif self._starts_factor(token):
+            elif self._starts_factor(self.peek()):
                 if divided:
                     raise UnreadableError("1/2x is 1/(2x) to some and (1/2)x to others")
                 node = self._beside(node)
@@ -125,10 +158,7 @@ class _Reader:
                 return node
 
     def _signed_factor(self) -> Node:
-        if self.peek() == "-":
-            self._next()
-            return Apply("neg", (self._factor(),))
-        return self._factor()
+        return Apply("neg", (self._factor(),)) if self._take("-") else self._factor()
 
     def _beside(self, node: Node) -> Node:
         """Read a factor that stands directly after another: a product, or the fraction of a mixed number."""
@@ -170,27 +200,21 @@ class _Reader:
         if token is not None and self._is_function(token):
             return self._function()
         node = self._primary()
-        if self.peek() == "!":
-            self._next()
+        if self._take("!"):
             node = Apply("!", (node,))
-        if self.peek() == "^":
-            self._next()
-            node = self._raised(node)
+        if self._take("^"):
+            if self._take(r"\circ"):
+                node = Apply("*", (node, Apply("/", (Constant("pi"), Numeral(Fraction(180))))))
+            else:
+                node = Apply("^", (node, self._exponent()))
         if self.peek() in ("!", "^", "_"):
             raise UnreadableError("stacked postfixes")
         return node
 
-    def _raised(self, base: Node) -> Node:
-        if self.peek() == r"\circ":
-            self._next()
-            return Apply("*", (base, Apply("/", (Constant("pi"), Numeral(Fraction(180))))))
-        return Apply("^", (base, self._exponent()))
-
     def _exponent(self) -> Node:
-        token = self.peek()
-        if token == "-":
-            self._next()
+        if self._take("-"):
             return Apply("neg", (self._exponent(),))
+        token = self.peek()
         if token is not None and token[0].isdigit():
             return Numeral(Fraction(self._next()))  # x^10 is meant as x^{10}
         return self._group(self._next()) if token in ("(", "{") else self._argument()
@@ -207,10 +231,8 @@ class _Reader:
             node = self._fenced("|", "abs")
             self._open_bars -= 1
             return node
-        if token == r"\frac":
-            return Apply("/", (self._argument(), self._argument()))
-        if token == r"\binom":
-            return Apply("binom", (self._argument(), self._argument()))
+        if token in _OF_TWO:
+            return Apply(_OF_TWO[token], (self._argument(), self._argument()))
         if token == r"\sqrt":
             return self._root()
         return self._atom(token)
@@ -227,9 +249,8 @@ class _Reader:
         raise UnreadableError(token)
 
     def _subscript(self) -> str:
-        if self.peek() != "_":
+        if not self._take("_"):
             return ""
-        self._next()
         token = self._next()
         if token != "{":
             return f"_{token}"
@@ -269,18 +290,17 @@ class _Reader:
 
     def _root(self) -> Node:
         degree: Node = Numeral(Fraction(2))
-        if self.peek() == "[":
-            degree = self._group(self._next())
-        if self.peek() == "(":
-            return Apply("root", (self._group(self._next()), degree))
-        return Apply("root", (self._argument(), degree))
+        if self._take("["):
+            degree = self._group("[")
+        radicand = self._group("(") if self._take("(") else self._argument()
+        return Apply("root", (radicand, degree))
 
     def _function(self) -> Node:
         name = self._next()[1:]
         base: Node | None = None
         power: Node | None = None
-        while self.peek() in ("^", "_"):
-            if self._next() == "^" and power is None:
+        while mark := self._take("^", "_"):
+            if mark == "^" and power is None:
                 power = self._exponent()
             elif name == "log" and base is None:
                 base = self._argument()

@@ -4,24 +4,23 @@ r"""The structure of an answer: list, set, tuple, interval, union, matrix, equat
 """
 
 import re
+from dataclasses import dataclass
+from itertools import pairwise
 
-from archer.rewards.math.brackets import OUTWARD, enclosed, is_sound, split, tokens, top_level_matches
-from archer.rewards.math.intervals import interval, reals_without, solved
 from archer.rewards.math.numeric import parse_number
-from archer.rewards.math.shapes import (
-    Bracketed,
-    Collection,
-    Equation,
-    Matrix,
-    Relation,
-    Scalar,
-    Structure,
-    Union,
+from archer.rewards.math.text import (
+    OUTWARD,
+    enclosed,
+    is_sound,
+    split,
+    squash,
+    tidy,
+    tokens,
+    top_level_matches,
+    unwrapped,
 )
-from archer.rewards.math.text import tidy, unwrapped
 
 _LEFT = ("(", "[", "]", r"\{", r"\lbrace", r"\langle")
-
 _THOUSANDS = re.compile(r"(?<![0-9.,])[1-9][0-9]{0,2}(?:,[0-9]{3})+(?![0-9]|,[0-9])")
 _SEPARATOR = re.compile(
     r"\s*,?\s*(?:\\text\s*\{\s*,?\s*(?P<text>and|or)\s*\}|(?<![A-Za-z\\])(?P<word>and|or)(?![A-Za-z]))\s*|\s*,\s*"
@@ -56,7 +55,63 @@ _NAMING = re.compile(
     r"|beta|gamma|delta|(?:var)?epsilon|zeta|eta|(?:var)?theta|kappa|lambda|mu|nu|xi|rho|sigma|tau|(?:var)?phi|chi|psi"
     r"|omega|Gamma|Delta|Theta|Lambda|Sigma|Phi|Psi|Omega)(?![A-Za-z])"
 )
+_VARIABLE = re.compile(r"\\?[A-Za-z]+(?:_(?:[A-Za-z0-9]|\{[^{}]*\}))?")
 
+
+@dataclass(frozen=True)
+class Scalar:
+    """One value, or anything that has no structure known here."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Values whose order does not matter: a set in braces, or a list without brackets."""
+
+    items: tuple["Structure", ...]
+    braces: bool
+
+
+@dataclass(frozen=True)
+class Bracketed:
+    """Values whose order matters: a tuple, a vector, an interval. The brackets are round or square."""
+
+    left: str
+    items: tuple["Structure", ...]
+    right: str
+
+
+@dataclass(frozen=True)
+class Union:
+    """A union of intervals and sets."""
+
+    pieces: tuple["Structure", ...]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The entries by rows."""
+
+    rows: tuple[tuple["Structure", ...], ...]
+
+
+@dataclass(frozen=True)
+class Equation:
+    """The texts between the equals signs, two at least."""
+
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Relation:
+    """Texts joined by inequality signs, one of `< <= > >= !=` fewer than texts."""
+
+    parts: tuple[str, ...]
+    operators: tuple[str, ...]
+
+
+Structure = Scalar | Collection | Bracketed | Union | Matrix | Equation | Relation
 _NOTHING = Scalar("")
 
 
@@ -73,11 +128,9 @@ def _read(text: str) -> Structure:
     items = _list_items(text)
     if items is not None:
         return items
-    member = _MEMBER.match(text)
-    if member:
+    if member := _MEMBER.match(text):
         return _read(text[member.end() :])
-    such_that = _SUCH_THAT.fullmatch(text)
-    if such_that:
+    if such_that := _SUCH_THAT.fullmatch(text):
         return _read(such_that["condition"])
     pieces = split(text, _UNION)
     if len(pieces) > 1:
@@ -93,7 +146,8 @@ def is_name(text: str) -> bool:
 
 def _list_items(text: str) -> Structure | None:
     """Read a list without brackets: by semicolons if there are any, else by commas, "and", "or"."""
-    text = _top_level_thousands(text)
+    if not re.search(r"[(\[]|\\\{", text):
+        text = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
     separator = _SEMICOLON if len(split(text, _SEMICOLON)) > 1 else _SEPARATOR
     pieces = split(text, separator)
     if len(pieces) == 1:
@@ -110,16 +164,14 @@ def _join_relations(items: tuple[Structure, ...], all_of: bool) -> Structure:
     """Two bounds that hold together are one chain; alternatives are a union."""
     if not all_of:
         return Union(items)
-    first, second = items[0], items[-1]
-    if len(items) == 2 and isinstance(first, Relation) and isinstance(second, Relation):
-        low, high = solved(first), solved(second)
-        if low and high and low.variable == high.variable:
-            bounds = low.interval, high.interval
-            for a, b in (bounds, bounds[::-1]):
-                if a.items[1] == Scalar(r"\infty") and b.items[0] == Scalar(r"-\infty"):
-                    if _is_after(a.items[0], b.items[1]):
-                        return Union(items)  # x < 1, x > 3: nothing is both
-                    return Bracketed(a.left, (a.items[0], b.items[1]), b.right)
+    found = [solved(item) for item in items if isinstance(item, Relation)]
+    if len(items) == len(found) == 2 and found[0] and found[1] and found[0][0] == found[1][0]:
+        bounds = found[0][1], found[1][1]
+        for a, b in (bounds, bounds[::-1]):
+            if a.items[1] == Scalar(r"\infty") and b.items[0] == Scalar(r"-\infty"):
+                if _is_after(a.items[0], b.items[1]):
+                    return Union(items)  # x < 1, x > 3: nothing is both
+                return Bracketed(a.left, (a.items[0], b.items[1]), b.right)
     return Collection(items, braces=False)
 
 
@@ -128,29 +180,13 @@ def _is_after(low: Structure, high: Structure) -> bool:
     return ends[0] is not None and ends[1] is not None and ends[0].value >= ends[1].value
 
 
-def _top_level_thousands(text: str) -> str:
-    if not re.search(r"[(\[]|\\\{", text):
-        return _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
-    return text
-
-
 def _read_one(text: str) -> Structure:
     """Read what is neither a list nor a union."""
-    relation = _read_relation(text)
-    if relation is not None:
-        return relation
-    matrix = _read_matrix(text)
-    if matrix is not None:
-        return matrix
-    equation = _read_equation(text)
-    if equation is not None:
-        return equation
-    bracketed = _read_brackets(text)
-    if bracketed is not None:
-        return bracketed
-    if _PLUS_MINUS.search(text):
-        return Collection(tuple(_read(variant) for variant in _both_signs(text)), braces=False)
-    return _read_reals(text) or Scalar(text)
+    for reader in (_read_relation, _read_matrix, _read_equation, _read_brackets, _read_signs, _read_reals):
+        found = reader(text)
+        if found is not None:
+            return found
+    return Scalar(text)
 
 
 def _read_relation(text: str) -> Relation | None:
@@ -191,10 +227,13 @@ def _read_matrix(text: str) -> Structure | None:
     return Matrix(tuple(tuple(_read(entry) for entry in row.split("&")) for row in rows))
 
 
-def _both_signs(text: str) -> tuple[str, str]:
+def _read_signs(text: str) -> Structure | None:
+    r"""Read the two values of a \pm."""
+    if not _PLUS_MINUS.search(text):
+        return None
     upper = _PLUS_MINUS.sub(lambda match: "+" if match[1] == "pm" else "-", text)
     lower = _PLUS_MINUS.sub(lambda match: "-" if match[1] == "pm" else "+", text)
-    return upper.removeprefix("+"), lower.removeprefix("+")
+    return Collection(tuple(_read(each.removeprefix("+")) for each in (upper, lower)), braces=False)
 
 
 def _read_brackets(text: str) -> Structure | None:
@@ -241,3 +280,37 @@ def _read_reals(text: str) -> Structure | None:
         return interval("(", r"-\infty", r"\infty", ")")
     all_but = _ALL_BUT.fullmatch(text)
     return reals_without(split(all_but["points"], _COMMA)) if all_but else None
+
+
+def reals_without(points: list[str]) -> Union:
+    """Return the real line without some points, as a union of open intervals."""
+    numbers = [parse_number(point) for point in points]
+    if len(points) > 1 and all(number is not None for number in numbers):
+        pairs = zip(numbers, points, strict=True)
+        points = [point for _, point in sorted(pairs, key=lambda pair: pair[0].value if pair[0] else 0)]
+    ends = [r"-\infty", *points, r"\infty"]
+    return Union(tuple(interval("(", a, b, ")") for a, b in pairwise(ends)))
+
+
+def interval(left: str, start: str, end: str, right: str) -> Bracketed:
+    """Return an interval from the texts of its ends."""
+    return Bracketed(left, (Scalar(unwrapped(start)), Scalar(unwrapped(end))), right)
+
+
+def solved(relation: Relation) -> tuple[str, Bracketed] | None:
+    """Return the variable and interval of an inequality x < a, a < x or a < x < b; None for other forms."""
+    parts, operators = relation.parts, relation.operators
+    if operators[0] in (">", ">="):  # read it from the other side
+        flipped = {">": "<", ">=": "<=", "<": ">", "<=": ">=", "!=": "!="}
+        parts, operators = parts[::-1], tuple(flipped[operator] for operator in operators[::-1])
+    if not all(operator in ("<", "<=") for operator in operators):
+        return None
+    brackets = [("[", "]") if operator == "<=" else ("(", ")") for operator in operators]
+    is_variable = [_VARIABLE.fullmatch(squash(part)) is not None for part in parts]
+    if len(parts) == 3 and is_variable[1]:
+        return parts[1], interval(brackets[0][0], parts[0], parts[2], brackets[1][1])
+    if len(parts) == 2 and is_variable[0]:
+        return parts[0], interval("(", r"-\infty", parts[1], brackets[0][1])
+    if len(parts) == 2 and is_variable[1]:
+        return parts[1], interval(brackets[0][0], parts[0], r"\infty", ")")
+    return None

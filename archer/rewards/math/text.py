@@ -1,53 +1,34 @@
-r"""What may be stripped from an answer or respelt in it without changing what it says.
+r"""What may be stripped from an answer or respelt in it without changing what it says, and its brackets.
 
-Every scan is linear (or takes off a bounded number of layers), so that no text can make it slow.
+Every scan is linear (or takes off a bounded number of layers), so that no text can make it slow. An interval
+may open with one kind of bracket and close with another, so of brackets only the depth is counted.
 """
 
 import re
+from collections.abc import Iterator
+from itertools import accumulate
 
-from archer.rewards.boxed import closing_brace
+from archer.rewards.extract import closing_brace
 
 _LAYERS = 16
 
-_UNICODE = {
-    "\u2212": "-",
-    "\u2013": "-",
-    "\u00d7": r"\times ",
-    "·": r"\cdot ",
-    "⋅": r"\cdot ",
-    "÷": r"\div ",
-    "≤": r"\le ",
-    "≥": r"\ge ",
-    "≠": r"\ne ",
-    "≈": r"\approx ",
-    "∞": r"\infty ",
-    "π": r"\pi ",
-    "θ": r"\theta ",
-    "\u03b1": r"\alpha ",
-    "β": r"\beta ",
-    "\u03b3": r"\gamma ",
-    "λ": r"\lambda ",
-    "°": r"^\circ ",
-    "\u222a": r"\cup ",
-    "∈": r"\in ",
-    "±": r"\pm ",
-    "∓": r"\mp ",
-    "∅": r"\emptyset ",
-    "\u211d": r"\mathbb{R}",
-    "⟨": r"\langle ",
-    "⟩": r"\rangle ",
-    "²": "^{2}",
-    "³": "^{3}",
-    "½": r"\frac{1}{2}",
-    "¼": r"\frac{1}{4}",
-    "¾": r"\frac{3}{4}",
-    "⅓": r"\frac{1}{3}",
-    "⅔": r"\frac{2}{3}",
-    "\u00a0": " ",
-    "\u2009": " ",
-    "\u202f": " ",
+_COMMANDS = {  # signs and the commands that they stand for
+    "\u00d7·⋅÷≤≥≠≈": "times cdot cdot div le ge ne approx",
+    "∞πθ\u03b1β\u03b3λ": "infty pi theta alpha beta gamma lambda",
+    "\u222a∈±∓∅⟨⟩": "cup in pm mp emptyset langle rangle",
 }
-_UNICODE_TABLE = str.maketrans(_UNICODE)
+_UNICODE_TABLE = str.maketrans(
+    {
+        **{"\u2212": "-", "\u2013": "-", "°": r"^\circ ", "\u211d": r"\mathbb{R}", "²": "^{2}", "³": "^{3}"},
+        **{
+            s: f"\\{name} "
+            for signs, names in _COMMANDS.items()
+            for s, name in zip(signs, names.split(), strict=True)
+        },
+        **{sign: rf"\frac{{{top}}}{{{bottom}}}" for sign, top, bottom in ("½12", "¼14", "¾34", "⅓13", "⅔23")},
+        **dict.fromkeys("\u00a0\u2009\u202f", " "),
+    }
+)
 _UNICODE_ROOT = re.compile(r"√\s*([0-9]+|[A-Za-z])")
 
 _NOT_ESCAPED = r"(?<!\\)"
@@ -70,6 +51,10 @@ _DEGREE = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degree(?![A-Za-z])")
 _DOLLAR = re.compile(_NOT_ESCAPED + r"\$\$?")
 _DELIMITED = ((r"\(", r"\)"), (r"\[", r"\]"))
 _LOOSE_SPACE = re.compile(r"(?<![0-9A-Za-z])\s+|\s+(?![0-9A-Za-z])")
+MAX_NESTING = 20
+_TOKEN = re.compile(r"\\[A-Za-z]+|\\.|.", re.DOTALL)
+_OPENING = frozenset(("(", "[", "{", r"\{", r"\langle", r"\lbrace", r"\lfloor", r"\lceil", r"\begin"))
+_CLOSING = frozenset((")", "]", "}", r"\}", r"\rangle", r"\rbrace", r"\rfloor", r"\rceil", r"\end"))
 
 
 def tidy(text: str) -> str:
@@ -117,3 +102,52 @@ def unwrapped(text: str) -> str:
 def squash(text: str) -> str:
     """Drop the blanks of a tidy text, except one between letters or digits, where it separates."""
     return re.sub(r"\s+", " ", _LOOSE_SPACE.sub("", text))
+
+
+OUTWARD = re.compile(r"(?P<left>[\[\]])(?P<inside>[^\[\]]*)(?P<right>[\[\]])")
+"""An interval in the notation ]0, 1[, whose brackets open outwards."""
+
+
+def tokens(text: str) -> list[str]:
+    """Return the commands and characters of a text."""
+    return _TOKEN.findall(text)
+
+
+def _depths(parts: list[str]) -> Iterator[int]:
+    """How many brackets are open after each token."""
+    return accumulate((token in _OPENING) - (token in _CLOSING) for token in parts)
+
+
+def is_sound(text: str) -> bool:
+    """Tell whether all brackets are closed, in order and not nested too deeply to be worth reading."""
+    depth = 0
+    outward = OUTWARD.fullmatch(text) is not None
+    for depth in _depths(tokens(text)):
+        if (depth < 0 and not outward) or depth > MAX_NESTING:
+            return False
+    return depth == 0
+
+
+def enclosed(parts: list[str]) -> bool:
+    """Tell whether the first bracket is closed by the last token."""
+    return next((index for index, depth in enumerate(_depths(parts)) if depth == 0), None) == len(parts) - 1
+
+
+def split(text: str, separator: re.Pattern[str]) -> list[str]:
+    """Split a text at the separators that stand outside all brackets."""
+    pieces, start = [], 0
+    for match in top_level_matches(text, separator):
+        pieces.append(text[start : match.start()])
+        start = match.end()
+    return [*pieces, text[start:]]
+
+
+def top_level_matches(text: str, pattern: re.Pattern[str]) -> list[re.Match[str]]:
+    """Return a pattern's matches outside all brackets."""
+    if not pattern.search(text):
+        return []
+    depths, depth = [0] * (len(text) + 1), 0
+    for token in _TOKEN.finditer(text):
+        depths[token.start()] = depth
+        depth += (token[0] in _OPENING) - (token[0] in _CLOSING)
+    return [match for match in pattern.finditer(text) if depths[match.start()] == 0]

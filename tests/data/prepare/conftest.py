@@ -12,19 +12,6 @@ from archer.data.prepare.sources import FileSource
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Callable[..., Path]:
-    """`write("a.jsonl", row, ...)`: a file of rows; a row that is text is written as it is."""
-
-    def make(name: str, *rows: Any) -> Path:
-        path = tmp_path / name
-        lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
-        path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-        return path
-
-    return make
-
-
-@pytest.fixture
 def prepared(tmp_path: Path) -> Callable[..., Prepared]:
     """`prepared("gsm8k", file, out="x.parquet", ...)`: the data set prepared from the file."""
 

@@ -8,8 +8,8 @@ from rich.console import Console
 
 from archer.cli import app
 from archer.config import compose
-from archer.engines.local.run import Run
 from archer.errors import ArcherError
+from archer.train import make_run
 
 
 def command(*arguments: str) -> None:
@@ -38,7 +38,7 @@ def test_prepared_sums_train_the_embedded_default(tmp_path):
             "engine.device=cpu",
         ]
     )
-    outcome = Run(config, Console(file=io.StringIO())).execute()
+    outcome = make_run(config, Console(file=io.StringIO())).execute()
     assert outcome.steps == 2
     last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     assert "val-core/arithmetic/acc/mean@4" in last

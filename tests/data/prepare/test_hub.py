@@ -12,12 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from archer.data.prepare import resolve as resolving
+from archer.data.prepare import sources
 from archer.data.prepare.catalogue import find_set
 from archer.data.prepare.hub import HubRequest, choose_files, fetch
 from archer.data.prepare.pipeline import Request, prepare
-from archer.data.prepare.resolve import Wanted, resolve
-from archer.data.prepare.sources import FileSource
+from archer.data.prepare.sources import FileSource, resolve
 from archer.errors import ArcherError
 
 COMMIT = "a" * 40
@@ -114,9 +113,9 @@ def endpoint() -> Iterator[str]:
 
 def test_the_files_of_a_configuration_are_fetched_and_prepared(endpoint, tmp_path, rows):
     files = fetch(HubRequest(Hub.repo, "all", "train"), endpoint, tmp_path / "cache")
-    assert [file.name for file in files] == list(FILES)[:2]
-    assert [file.path.read_bytes() for file in files] == list(FILES.values())[:2]
-    source = FileSource(tuple(file.path for file in files), tuple(files))
+    assert [origin["file"] for origin in files.values()] == list(FILES)[:2]
+    assert [path.read_bytes() for path in files] == list(FILES.values())[:2]
+    source = FileSource(tuple(files), files)
     done = prepare(Request(find_set("dapo-math-17k"), source, tmp_path / "dapo.parquet", "train"))
     assert [row["reward_model"]["ground_truth"] for row in rows(done.output)] == ["1", "2", "3"]
     assert [row["extra_info"]["id"] for row in rows(done.output)] == ["uuid-1", "uuid-2", "uuid-3"]
@@ -127,9 +126,10 @@ def test_the_files_of_a_configuration_are_fetched_and_prepared(endpoint, tmp_pat
 
 def test_a_second_fetch_takes_the_cache(endpoint, tmp_path, monkeypatch):
     first = fetch(HubRequest(Hub.repo, "en", "train"), endpoint, tmp_path)
-    monkeypatch.setitem(FILES, first[0].name, b"changed on the server under the same commit")
-    assert fetch(HubRequest(Hub.repo, "en", "train"), endpoint, tmp_path)[0].path == first[0].path
-    assert pq.read_table(first[0].path).num_rows == 1
+    ((path, origin),) = first.items()
+    monkeypatch.setitem(FILES, origin["file"], b"changed on the server under the same commit")
+    assert fetch(HubRequest(Hub.repo, "en", "train"), endpoint, tmp_path) == first
+    assert pq.read_table(path).num_rows == 1
 
 
 def test_a_repository_that_does_not_exist(endpoint, tmp_path):
@@ -178,7 +178,7 @@ def test_a_configuration_or_split_that_is_not_there_lists_what_is():
 def requests(monkeypatch) -> list[HubRequest]:
     """What would have been asked of the hub."""
     asked: list[HubRequest] = []
-    monkeypatch.setattr(resolving, "fetch", lambda request: asked.append(request) or [])
+    monkeypatch.setattr(sources, "fetch", lambda request: asked.append(request) or {})
     return asked
 
 
@@ -193,7 +193,7 @@ def requests(monkeypatch) -> list[HubRequest]:
     ],
 )
 def test_names_stand_for_their_place_on_the_hub(requests, name, source, split, config, wanted):
-    resolve(Wanted(find_set(name), source, split, config))
+    resolve(find_set(name), source, split, config)
     assert [(r.repo, r.config, r.split) for r in requests] == [wanted]
 
 
@@ -202,14 +202,12 @@ def test_a_local_file_is_preferred_and_a_missing_one_is_not_looked_for_on_the_hu
 ):
     path = write("mine.jsonl", {"question": "Q"})
     monkeypatch.chdir(path.parent)
-    assert resolve(Wanted(find_set("qa"), "mine.jsonl", None, None)) == FileSource(
-        (path.relative_to(path.parent),)
-    )
+    assert resolve(find_set("qa"), "mine.jsonl") == FileSource((path.relative_to(path.parent),))
     for missing in ("nothing/here.jsonl", "/nowhere/at/all"):
         with pytest.raises(ArcherError, match=f"{missing} does not exist"):
-            resolve(Wanted(find_set("qa"), missing, None, None))
+            resolve(find_set("qa"), missing)
     with pytest.raises(ArcherError, match="no place on the hub"):
-        resolve(Wanted(find_set("leetcode"), None, None, None))
+        resolve(find_set("leetcode"), None)
     assert not requests
 
 

@@ -5,7 +5,7 @@ import pytest
 from archer.data.prepare.catalogue import DATA_SETS, find_set
 from archer.data.prepare.example import RowError
 from archer.errors import ArcherError
-from archer.rewards.registry import find_rule
+from archer.rewards.rules import find_rule
 
 DAPO_HEAD = (
     "Solve the following math problem step by step. The last line of your response should be of the form "

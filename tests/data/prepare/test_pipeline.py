@@ -1,4 +1,4 @@
-"""Preparing: what is written, what is left out, and what a kill, a second time or a mistake does."""
+"""Preparing: what is written, what is left out, and what an interruption, a second time or a mistake does."""
 
 import hashlib
 import json
@@ -9,11 +9,10 @@ import pytest
 
 from archer.data.prepare import pipeline
 from archer.data.prepare.catalogue import find_set
-from archer.data.prepare.parts import Parts
 from archer.data.prepare.pipeline import Request, prepare
-from archer.data.prepare.prompt import PromptStyle
 from archer.data.prepare.sources import ArithmeticSource, FileSource
 from archer.errors import ArcherError
+from archer.files import lock
 
 BOXED = "Please reason step by step, and put your final answer within \\boxed{}."
 
@@ -91,17 +90,22 @@ def test_the_manifest_says_what_was_made_from_what(write, prepared):
 
 
 @pytest.mark.parametrize(
-    ("style", "messages"),
+    ("options", "messages"),
     [
-        (PromptStyle("none"), [("user", "Q")]),
-        (PromptStyle("Be brief."), [("user", "Q\n\nBe brief.")]),
-        (PromptStyle("Question: {question}\nAnswer:"), [("user", "Question: Q\nAnswer:")]),
-        (PromptStyle(system="You add."), [("system", "You add."), ("user", f"Q\n\n{BOXED}")]),
+        ({"instruction": "none"}, [("user", "Q")]),
+        ({"instruction": "Be brief."}, [("user", "Q\n\nBe brief.")]),
+        ({"instruction": "Question: {question}\nAnswer:"}, [("user", "Question: Q\nAnswer:")]),
+        ({"system": "You add."}, [("system", "You add."), ("user", f"Q\n\n{BOXED}")]),
     ],
 )
-def test_the_prompt_around_the_question_can_be_chosen(write, prepared, rows, style, messages):
-    done = prepared("qa", write("a.jsonl", {"question": "Q", "answer": "1"}), style=style)
+def test_the_prompt_around_the_question_can_be_chosen(write, prepared, rows, options, messages):
+    done = prepared("qa", write("a.jsonl", {"question": "Q", "answer": "1"}), **options)
     assert [(m["role"], m["content"]) for m in rows(done.output)[0]["prompt"]] == messages
+
+
+def test_a_template_has_one_place_for_the_question(write, prepared):
+    with pytest.raises(ArcherError, match="more than once"):
+        prepared("qa", write("a.jsonl", {"question": "Q"}), instruction="{question} {question}")
 
 
 def test_fields_and_data_source_can_be_named(write, prepared, rows):
@@ -128,17 +132,18 @@ class Kill(Exception):  # noqa: N818
 
 
 @pytest.fixture
-def small_parts(monkeypatch):
-    monkeypatch.setattr(pipeline, "PART_RECORDS", 4)
+def small_batches(monkeypatch):
+    monkeypatch.setattr(pipeline, "BATCH_RECORDS", 4)
+    monkeypatch.setattr(pipeline, "PROGRESS_RECORDS", 4)
 
 
 def dying(request: Request, after: int) -> None:
-    """Prepare until so many parts are on disk."""
-    parts = []
+    """Prepare until so many batches have been read."""
+    batches = []
 
     def progress(done, counts) -> None:
-        parts.append(counts.read)
-        if len(parts) == after:
+        batches.append(counts.read)
+        if len(batches) == after:
             raise Kill
 
     with pytest.raises(Kill):
@@ -153,58 +158,50 @@ def request_for(write, tmp_path):
 
 
 @pytest.mark.parametrize("after", [1, 2, 4])
-def test_a_killed_preparation_goes_on_and_gives_the_same_file(request_for, small_parts, after):
+def test_an_interrupted_preparation_leaves_nothing_and_the_next_gives_the_whole_file(
+    request_for, small_batches, after
+):
     straight = prepare(request_for("straight.parquet"))
     request = request_for("killed.parquet")
     dying(request, after)
-    assert not request.output.exists()
-    assert not [path for path in request.output.parent.glob("killed*") if not path.name.startswith(".")]
+    assert not list(request.output.parent.glob("*killed*"))
     done = prepare(request)
-    assert done.start == "resumed"
     assert done.sha256 == straight.sha256 and done.counts == straight.counts
     assert not list(request.output.parent.glob(".killed*"))
 
 
-def test_what_was_done_is_not_done_again(request_for, small_parts, monkeypatch):
-    request = request_for("killed.parquet")
-    dying(request, 2)
-    converted = []
-    convert = request.data_set.convert
-    noting = replace(request.data_set, convert=lambda values: converted.append(values) or convert(values))
-    prepare(replace(request, data_set=noting))
-    assert len(converted) == 18 - 8
+@pytest.mark.parametrize("name", ["out.parquet", "out.jsonl"])
+def test_what_a_kill_left_is_overwritten(request_for, name):
+    request = request_for(name)
+    request.output.with_name(f".{name}.tmp").write_bytes(b"half of an older file" * 10_000)
+    request.output.with_name(f".{name}.lock").touch()
+    assert sha256(prepare(request).output) == prepare(request_for(f"straight-{name}")).sha256
+    assert not list(request.output.parent.glob(".*"))
 
 
-def test_after_a_kill_other_options_start_over_and_say_so(request_for, small_parts, rows):
-    request = request_for("killed.parquet")
-    dying(request, 2)
-    done = prepare(replace(request, style=PromptStyle("none")))
-    assert done.start == "restarted" and done.counts.read == 18
-    assert all("boxed" not in row["prompt"][0]["content"] for row in rows(done.output))
+def test_rows_are_the_same_however_many_are_written_together(request_for, small_batches, rows, monkeypatch):
+    small = prepare(request_for("small.parquet"))
+    monkeypatch.undo()
+    whole = prepare(request_for("whole.parquet"))
+    assert rows(small.output) == rows(whole.output) and small.counts == whole.counts
 
 
-def test_a_changed_source_starts_over(request_for, small_parts, write):
-    request = request_for("killed.parquet")
-    dying(request, 1)
-    changed = FileSource((write("source.jsonl", problem(100)),))
-    done = prepare(replace(request, source=changed))
-    assert (done.start, done.counts.kept) == ("restarted", 1)
-
-
-def test_a_kill_while_overwriting_leaves_the_old_file(request_for, small_parts, write):
+def test_an_interrupted_overwrite_leaves_the_old_file(request_for, small_batches):
     old = prepare(replace(request_for("out.parquet"), limit=2))
     request = replace(request_for("out.parquet"), overwrite=True)
     dying(request, 1)
     assert sha256(old.output) == old.sha256
-    done = prepare(replace(request, overwrite=False))  # permission was given when it was begun
-    assert (done.start, done.counts.read) == ("resumed", 18)
+    assert prepare(request).counts.read == 18
 
 
 def test_two_processes_do_not_prepare_the_same_file(request_for):
     request = request_for("out.parquet")
-    with Parts(request.output, {}).held(), pytest.raises(ArcherError, match="Another process is preparing"):
+    with (
+        lock(request.output.with_name(".out.parquet.lock"), "held"),
+        pytest.raises(ArcherError, match="Another process is preparing"),
+    ):
         prepare(request)
-    assert prepare(request).start == "fresh"
+    assert not prepare(request).unchanged
 
 
 def test_the_same_request_again_changes_nothing(write, prepared):
@@ -212,7 +209,7 @@ def test_the_same_request_again_changes_nothing(write, prepared):
     first = prepared("gsm8k", source)
     before = first.output.stat().st_mtime_ns
     again = prepared("gsm8k", source)
-    assert (again.start, again.sha256, again.counts) == ("unchanged", first.sha256, first.counts)
+    assert (again.unchanged, again.sha256, again.counts) == (True, first.sha256, first.counts)
     assert first.output.stat().st_mtime_ns == before
 
 

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,11 +15,11 @@ from torch import Tensor
 from archer.config import compose
 from archer.engines.local import loss as loss_module
 from archer.engines.local import trainer as trainer_module
-from archer.engines.local.parts import build
-from archer.engines.local.run import Run
-from archer.engines.local.tracing import Traces
+from archer.engines.local.engine import LocalEngine
 from archer.engines.local.trainer import Trainer
 from archer.trace.reader import TraceReader
+from archer.train import make_run
+from archer.training.traces import Traces
 
 ACTOR = "actor_rollout_ref.actor"
 MODE = f"{ACTOR}.policy_loss.loss_mode"
@@ -51,7 +52,7 @@ ALGORITHMS = {
 @pytest.mark.parametrize("options", ALGORITHMS.values(), ids=ALGORITHMS.keys())
 def test_an_algorithm_chosen_by_overrides_trains_and_traces(options, tmp_path):
     config = compose([*SMALL, f"trainer.default_local_dir={tmp_path}", f"{ACTOR}.ppo_epochs=2", *options])
-    outcome = Run(config, Console(file=io.StringIO())).execute()
+    outcome = make_run(config, Console(file=io.StringIO())).execute()
     assert outcome.steps == 2
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     for metrics in lines:
@@ -72,7 +73,7 @@ class Step:
 
     @property
     def weights(self) -> list[Tensor]:
-        return [p.detach() for p in self.trainer.parts.policy.model.parameters()]
+        return [p.detach() for p in self.trainer.policy.model.parameters()]
 
     @property
     def influence(self) -> Tensor:
@@ -85,18 +86,17 @@ class Step:
 @pytest.fixture
 def first_step(tmp_path):
     """`first_step(name, *overrides)`: run one step."""
-    made: list[Trainer] = []
+    with ExitStack() as closing:
 
-    def run(name: str, *overrides: str) -> Step:
-        config = compose([*SMALL, f"trainer.default_local_dir={tmp_path / name}", *overrides])
-        parts = build(config, None)
-        made.append(Trainer(parts, Traces(config, parts.tokenizer, resumed_at=0)))
-        return Step(made[-1], made[-1].train_step().metrics)
+        def run(name: str, *overrides: str) -> Step:
+            config = compose([*SMALL, f"trainer.default_local_dir={tmp_path / name}", *overrides])
+            engine = LocalEngine(config)
+            engine.start(None, closing)
+            engine.traces = Traces(config, engine.tokenizer, resumed_at=0)
+            closing.callback(engine.traces.close)
+            return Step(engine.trainer, engine.trainer.train_step().metrics)
 
-    yield run
-    for trainer in made:
-        trainer.traces.close()
-        trainer.parts.scorer.close()
+        yield run
 
 
 @pytest.mark.parametrize("mode", ["aspo", "gspo", "cispo", "dual_token"])

@@ -1,6 +1,7 @@
 """Collecting a step's responses with a scripted rollout and judge: refill, limits, numbering, order."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,10 +9,10 @@ import torch
 from archer.config import compose
 from archer.data.prompts import PromptDataset
 from archer.data.sampler import PromptSampler
-from archer.engines.local.batch import Responses
 from archer.engines.local.collect import Collector
-from archer.engines.local.experience import Judged
-from archer.rewards.types import RewardResult
+from archer.generation.batch import Responses
+from archer.generation.judge import Judged
+from archer.rewards import RewardResult
 
 N = 3
 MIXED, RIGHT, WRONG = (True, False, True), (True,) * 3, (False,) * 3
@@ -65,7 +66,8 @@ def make_collector(compute, make_prompts):
         dataset = PromptDataset(make_prompts([2] * 40), overlong=0)
         sampler = PromptSampler(40, 4, shuffle=False, seed=0)
         rollout = ScriptedRollout(compute)
-        return Collector(config, dataset, sampler, rollout, ScriptedJudge(verdict)), rollout
+        generation = SimpleNamespace(compute=compute, rollout=rollout, judge=ScriptedJudge(verdict))
+        return Collector(config, dataset, sampler, generation), rollout
 
     return make
 
@@ -83,9 +85,13 @@ def test_without_filtering_every_group_is_kept_and_prompts_come_in_the_samplers_
     assert rollout.asked == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert prompts_of(first) == [i for i in range(4) for _ in range(N)]
     assert first.judged.groups.tolist() == [i for i in range(4) for _ in range(N)]
-    assert (first.counts.all_wrong, first.counts.all_correct, first.counts.mixed) == (2, 1, 1)
-    assert first.generations == second.generations == 1 and first.warning is None
-    assert first.sampled_tokens == N * (1 + 2 + 3 + 4)
+    assert (first.sampled.counts.all_wrong, first.sampled.counts.all_correct, first.sampled.counts.mixed) == (
+        2,
+        1,
+        1,
+    )
+    assert first.sampled.generations == second.sampled.generations == 1 and first.sampled.warning is None
+    assert first.sampled.tokens == N * (1 + 2 + 3 + 4)
 
 
 def test_filtered_groups_are_refilled_from_the_next_prompts_and_leftovers_are_dropped(make_collector):
@@ -94,9 +100,9 @@ def test_filtered_groups_are_refilled_from_the_next_prompts_and_leftovers_are_dr
     collected = collector.collect(1)
     assert rollout.asked == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     assert prompts_of(collected) == [i for i in (1, 5, 6, 8) for _ in range(N)]
-    assert collected.generations == 3 and collected.warning is None
-    assert (collected.counts.mixed, collected.counts.all_wrong) == (6, 6)
-    assert collected.sampled_tokens == 3 * N * (1 + 2 + 3 + 4)
+    assert collected.sampled.generations == 3 and collected.sampled.warning is None
+    assert (collected.sampled.counts.mixed, collected.sampled.counts.all_wrong) == (6, 6)
+    assert collected.sampled.tokens == 3 * N * (1 + 2 + 3 + 4)
     assert len(collected.judged.results) == len(collected.judged.groups) == 4 * N
     collector.collect(2)
     assert rollout.asked[3] == [12, 13, 14, 15]
@@ -135,9 +141,9 @@ def test_after_the_last_generation_allowed_the_step_goes_on_with_what_there_is_a
         lambda index: MIXED if index == 6 else RIGHT, FILTER, "algorithm.filter_groups.max_num_gen_batches=3"
     )
     collected = collector.collect(1)
-    assert len(rollout.asked) == collected.generations == 3
+    assert len(rollout.asked) == collected.sampled.generations == 3
     assert prompts_of(collected) == [6] * N
-    assert "1 of 4" in collected.warning and "max_num_gen_batches" in collected.warning
+    assert "1 of 4" in collected.sampled.warning and "max_num_gen_batches" in collected.sampled.warning
 
 
 def test_where_every_group_is_degenerate_nothing_is_kept(make_collector):
@@ -145,8 +151,8 @@ def test_where_every_group_is_degenerate_nothing_is_kept(make_collector):
         lambda index: WRONG, FILTER, "algorithm.filter_groups.max_num_gen_batches=2"
     )
     collected = collector.collect(1)
-    assert len(collected.judged.responses) == 0 and "0 of 4" in collected.warning
-    assert collected.counts.all_wrong == 8 and collected.sampled_tokens > 0
+    assert len(collected.judged.responses) == 0 and "0 of 4" in collected.sampled.warning
+    assert collected.sampled.counts.all_wrong == 8 and collected.sampled.tokens > 0
 
 
 def test_every_generation_of_every_step_has_a_stream_of_its_own_that_a_second_run_repeats(make_collector):

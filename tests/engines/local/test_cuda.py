@@ -14,20 +14,21 @@ from transformers import AutoModelForCausalLM
 
 from archer.config import compose
 from archer.data.builtin import tiny_reasoner_path
-from archer.engines.local.batch import micro_batch
-from archer.engines.local.device import Compute
-from archer.engines.local.policy import Policy
-from archer.engines.local.rollout import Rollout, RolloutLimits
-from archer.engines.local.run import Run
-from archer.engines.local.sampling import SamplingParams
-from archer.engines.local.tracing import InfluenceRecorder, groups_of
-from archer.engines.local.weights import SamplingWeights
+from archer.engines.local.influence import InfluenceRecorder
+from archer.generation.batch import micro_batch
+from archer.generation.device import Compute
+from archer.generation.model import SamplingWeights
+from archer.generation.policy import Policy
+from archer.generation.rollout import Rollout, RolloutLimits
+from archer.generation.sampling import SamplingParams
 from archer.influence import Group, InfluenceConfig, InfluenceTracer
 from archer.influence.bundle import make_bundles
-from archer.influence.distributed import Alone
-from archer.influence.factors import MicroBatch
+from archer.influence.distributed import Exchange
+from archer.influence.factors import TokenFactors
 from archer.influence.scoring import Scorer
 from archer.trace.check import check_trace
+from archer.train import make_run
+from archer.training.traces import prompt_groups
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -127,7 +128,7 @@ def captured(model, responses, verdicts, config) -> InfluenceTracer:
     return recorder.tracer
 
 
-def on_the_cpu_in_float64(batch: MicroBatch, tracer: InfluenceTracer) -> MicroBatch:
+def on_the_cpu_in_float64(batch: TokenFactors, tracer: InfluenceTracer) -> TokenFactors:
     def lines(factors, width):
         return {t.name: factors[t.name][:, : width(t)].cpu().double() for t in tracer.modules}
 
@@ -150,7 +151,11 @@ def test_bfloat16_factors_are_scored_as_in_float64(make_responses, judged, knobs
     responses = make_responses([4, 4, 4, 2, 2, 2], [9, 7, 12, 5, 1, 8])
     verdicts = judged(responses, [0, 0, 0, 1, 1, 1])
     config = InfluenceConfig(enable=True, projection_dim_factor=factor, **knobs)
-    groups = [group for group in groups_of(verdicts) if len(set(group.accepted)) == 2]
+    groups = [
+        group
+        for group in prompt_groups(verdicts.groups.tolist(), verdicts.correct.tolist())
+        if len(set(group.accepted)) == 2
+    ]
     assert groups
     on_device = captured(copy.deepcopy(model).to("cuda"), responses, verdicts, config)
     assert {u.dtype for batch in on_device.captured for u in batch.u.values()} == {torch.bfloat16}
@@ -176,7 +181,13 @@ def test_scoring_asks_nothing_of_the_device_before_the_scores_are_read(make_resp
         torch.cuda.set_sync_debug_mode("error" if attempt else "default")
         try:
             bundles = make_bundles(
-                groups_of(verdicts), tracer.captured, tracer.modules, config, Alone(), CUDA, torch.float32
+                prompt_groups(verdicts.groups.tolist(), verdicts.correct.tolist()),
+                tracer.captured,
+                tracer.modules,
+                config,
+                Exchange(),
+                CUDA,
+                torch.float32,
             )
             scores = [part for bundle in bundles for part in scorer.scores(bundle)]
         finally:
@@ -189,7 +200,10 @@ def test_a_group_with_a_gradient_that_is_not_finite_does_not_touch_the_others(ma
     responses = make_responses([4, 4, 4, 2, 2, 2], [9, 7, 12, 5, 1, 8])
     verdicts = judged(responses, [0, 0, 0, 1, 1, 1])
     config = InfluenceConfig(enable=True, projection_dim_factor=4)
-    groups = [Group(g.uid, g.rows, (True, False, True)) for g in groups_of(verdicts)]
+    groups = [
+        Group(g.uid, g.rows, (True, False, True))
+        for g in prompt_groups(verdicts.groups.tolist(), verdicts.correct.tolist())
+    ]
     clean = captured(model, responses, verdicts, config).scores(groups)
     tracer = captured(model, responses, verdicts, config)
     name = tracer.modules[0].name
@@ -213,7 +227,7 @@ def test_a_run_in_bfloat16_leaves_whole_traces(tmp_path):
             f"trainer.default_local_dir={tmp_path / 'run'}",
         ]
     )
-    Run(config, Console(file=io.StringIO())).execute()
+    make_run(config, Console(file=io.StringIO())).execute()
     for kind in ("entropy_trace", "influence_trace"):
         report = check_trace(tmp_path / "run" / kind)
         assert report.whole and len(report.steps) == 3

@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from archer.config.model import ActorConfig, PolicyLossConfig
-from archer.engines.local.experience import Experience
-from archer.engines.local.policy import Policy
+from archer.config.actor import ActorConfig, LossChoice, actor_config
+from archer.engines.local.loss import Experience
 from archer.engines.local.update import Updater
+from archer.generation.policy import Policy
 
 PROMPTS = [3, 3, 3, 1, 1, 1]
 RESPONSES = [6, 9, 1, 7, 4, 8]
 TEMPERATURE = 0.8
-BASE = ActorConfig(ppo_mini_batch_size=2, grad_clip=1e9, token_entropy_quantile=0.5)
+BASE = actor_config(ppo_mini_batch_size=2, grad_clip=1e9, token_entropy_quantile=0.5)
 
 
 class RecordingSGD(torch.optim.SGD):
@@ -122,7 +122,7 @@ def assert_same(got: list[Tensor], wanted: list[Tensor]) -> None:
 
 def settings(mode: str, **changes: float) -> ActorConfig:
     bounds = {} if mode == "dual_token" else {"clip_ratio_low": 0.2, "clip_ratio_high": 0.3}
-    return replace(BASE, policy_loss=PolicyLossConfig(mode), **(bounds | changes))
+    return replace(BASE, policy_loss=LossChoice(mode), **(bounds | changes))
 
 
 CONFIGS = {

@@ -4,13 +4,11 @@ import pytest
 import torch
 
 from archer.config.trainer import EngineConfig
-from archer.engines.local.device import Compute, available_cores, set_up
-from archer.engines.local.metrics import rollout_difference
-from archer.engines.local.seeds import stream, stream_seed
-from archer.engines.local.sums import TokenSums
-from archer.engines.local.timing import Timings
-from archer.engines.local.weights import SamplingWeights
 from archer.errors import ArcherError
+from archer.generation.device import Compute, available_cores, set_up
+from archer.generation.model import SamplingWeights
+from archer.generation.sampling import stream, stream_seed
+from archer.training.metrics import Timings, TokenSums, rollout_difference
 
 CPU = torch.device("cpu")
 
@@ -51,7 +49,7 @@ def test_a_stream_depends_on_every_part_of_its_name_and_on_nothing_else():
 def test_the_difference_of_sampler_and_training_is_taken_at_response_tokens(make_responses):
     responses = make_responses([2, 2], [3, 1])
     trained = responses.log_probs + torch.tensor([[0.1, 0.0, -0.2], [0.3, 50.0, 50.0]])
-    metrics = rollout_difference(responses, trained)
+    metrics = rollout_difference(responses.log_probs, trained, responses.mask)
     pairs = [
         (float(responses.log_probs[r, t]), float(trained[r, t])) for r, t in responses.mask.nonzero().tolist()
     ]

@@ -6,18 +6,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from archer.config.model import ActorConfig
-from archer.engines.local.division import mini_batches
-from archer.engines.local.experience import Experience
-from archer.engines.local.policy import Policy
+from archer.config.actor import ActorConfig, actor_config
+from archer.engines.local.batching import mini_batches
+from archer.engines.local.loss import Experience
 from archer.engines.local.update import Updater
+from archer.generation.policy import Policy
 
 PROMPTS = [3, 3, 3, 1, 1, 1, 6, 6, 6, 2, 2, 2]
 RESPONSES = [4, 7, 1, 5, 2, 8, 3, 3, 6, 1, 2, 9]
 GROUPS = [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3
 HORIZON = 10
 TEMPERATURE = 0.8
-WHOLE = ActorConfig(ppo_mini_batch_size=4, grad_clip=1e9)
+WHOLE = actor_config(ppo_mini_batch_size=4, grad_clip=1e9)
 
 
 class RecordingSGD(torch.optim.SGD):
@@ -365,19 +365,19 @@ def test_rows_without_an_advantage_still_learn_from_other_loss_terms(
 
 def test_mini_batches_are_whole_groups_in_order():
     groups = torch.tensor([7, 7, 3, 3, 3, 9, 9, 5])
-    batches = list(mini_batches(groups, ActorConfig(ppo_mini_batch_size=3), epoch=0, step=1))
+    batches = list(mini_batches(groups, actor_config(ppo_mini_batch_size=3), epoch=0, step=1))
     assert batches == [[0, 1, 2, 3, 4, 5, 6], [7]]
 
 
 def test_groups_stay_whole_when_their_rows_are_scattered():
     groups = torch.tensor([1, 2, 1, 3, 2, 1])
-    batches = list(mini_batches(groups, ActorConfig(ppo_mini_batch_size=1), epoch=0, step=1))
+    batches = list(mini_batches(groups, actor_config(ppo_mini_batch_size=1), epoch=0, step=1))
     assert batches == [[0, 2, 5], [1, 4], [3]]
 
 
 def test_shuffled_mini_batches_depend_on_seed_step_and_epoch_alone_and_keep_groups_whole():
     groups = torch.arange(12).repeat_interleave(3)
-    config = ActorConfig(ppo_mini_batch_size=5, shuffle=True)
+    config = actor_config(ppo_mini_batch_size=5, shuffle=True)
 
     def order(epoch: int = 0, step: int = 1, seed: int = 42) -> list[list[int]]:
         return list(mini_batches(groups, replace(config, data_loader_seed=seed), epoch, step))

@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from archer.config.model import ActorConfig, OptimConfig, PolicyLossConfig
+from archer.config.actor import ActorConfig, LossChoice, OptimConfig, actor_config
 from archer.data.builtin import tiny_reasoner_path
 from archer.data.prompts import Prompt
-from archer.engines.local.batch import Responses
-from archer.engines.local.experience import Experience, Judged
+from archer.engines.local.loss import Experience
+from archer.generation.batch import Responses
+from archer.generation.judge import Judged
 from archer.influence import Group, InfluenceConfig
-from archer.rewards.types import RewardResult
+from archer.rewards import RewardResult
 
 MODEL = str(tiny_reasoner_path())
 GROUPS, EACH, VOCABULARY, LONGEST = 4, 4, 20, 24
@@ -56,6 +57,7 @@ class Case:
     lora_rank: int = 0
     shifted: bool = False  # the negative control: every position taken for its neighbour
     portion: int | None = None  # tokens of a portion; None: mini-batches are not divided
+    fused: bool = False  # log-probs by verl's fused kernels, without logits
     factors: bool = False  # keep the captured factors instead of scoring
 
 
@@ -87,7 +89,18 @@ CANARY = {
     "canary padded": Case(influence=HEAD, factors=True, packed=False, checkpointed=True),
     "canary shifted": Case(influence=HEAD, factors=True, shifted=True),
 }
-ALL = {**CASES, **CANARY, BF16: Case(dtype="bf16", clip_ratio=5.0), "lora": Case(lora_rank=4, packed=False)}
+FUSED = {  # last: verl exchanges the forward of the model's class for the rest of the process
+    "fused": Case(fused=True),
+    "fused, padded, second backward": Case(influence=LOG_PROB, off_policy=True, packed=False, fused=True),
+    "fused, portions": Case(fused=True, portion=0),
+}
+ALL = {
+    **CASES,
+    **CANARY,
+    BF16: Case(dtype="bf16", clip_ratio=5.0),
+    "lora": Case(lora_rank=4, packed=False),
+    **FUSED,
+}
 
 
 def responses() -> Responses:
@@ -141,8 +154,8 @@ def groups() -> list[Group]:
 def actor(case: Case) -> ActorConfig:
     """The update's settings."""
     return replace(
-        ActorConfig(),
-        policy_loss=PolicyLossConfig(loss_mode=case.loss_mode),
+        actor_config(),
+        policy_loss=LossChoice(loss_mode=case.loss_mode),
         clip_ratio=case.clip_ratio,
         ppo_mini_batch_size=GROUPS // case.mini_batches,
         ppo_max_token_len_per_gpu=90,

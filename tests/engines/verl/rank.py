@@ -22,9 +22,9 @@ from verl.workers.engine import EngineRegistry
 
 import archer.engines.verl.plugin  # noqa: F401
 from archer.engines.verl import influence
-from archer.engines.verl.engine import ROW_ID
-from archer.engines.verl.loss import RankLoss
+from archer.engines.verl.algorithms import RankLoss
 from archer.engines.verl.order import PortionSize, order_rows
+from archer.engines.verl.traced_update import ROW_ID
 from archer.influence import Layout, select_groups
 
 MICRO = 2  # rows
@@ -38,6 +38,8 @@ def make_engine(case: Case):
         use_remove_padding=case.packed,
         enable_gradient_checkpointing=case.checkpointed,
         lora_rank=case.lora_rank,
+        use_fused_kernels=case.fused,
+        fused_kernel_options={"impl_backend": "torch"},
         target_modules=["q_proj", "v_proj"],
     )
     engine = EngineRegistry.new(
@@ -100,7 +102,7 @@ def mini_batch(rows: list[int], case: Case, given: dict[str, torch.Tensor]) -> T
         use_dynamic_bsz=case.dynamic,
         micro_batch_size_per_gpu=MICRO,
         max_token_len_per_gpu=actor(case).ppo_max_token_len_per_gpu,
-        use_fused_kernels=False,
+        use_fused_kernels=case.fused,
         temperature=1.0,
         calculate_entropy=False,
         pad_token_id=0,

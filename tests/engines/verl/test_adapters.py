@@ -13,23 +13,25 @@ from transfer_queue import KVBatchMeta
 from verl import DataProto
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
-from archer.algorithms.advantages import ADVANTAGES, AdvantageInputs
+from archer.algorithms.advantages.base import ADVANTAGES, AdvantageInputs, bound_advantage
 from archer.algorithms.dynamic_sampling import DynamicSampling
-from archer.algorithms.filtering import GroupCounts
+from archer.algorithms.groups import GroupCounts
 from archer.config import compose
-from archer.engines.local.model import load_tokenizer
 from archer.engines.verl import buffer
-from archer.engines.verl.buffer import Sampled, StepBuffer, Verdict, group_of
-from archer.engines.verl.dataset import ArcherDataset
-from archer.engines.verl.estimators import register_estimators
-from archer.engines.verl.failures import own_error, what_happened
+from archer.engines.verl.algorithms import register_estimator
+from archer.engines.verl.buffer import JudgedRow, StepBuffer, group_of
+from archer.engines.verl.cluster import own_error, what_happened
 from archer.engines.verl.influence import RankTrace
-from archer.engines.verl.metrics import influence_metrics, reward_metrics, update_metrics
+from archer.engines.verl.metrics import influence_metrics, update_metrics
+from archer.engines.verl.prompts import ArcherDataset
 from archer.engines.verl.reward import ArcherRewardManager
 from archer.engines.verl.settings import verl_settings
 from archer.engines.verl.worker import RankUpdate
 from archer.errors import ArcherError
+from archer.generation.model import load_tokenizer
 from archer.influence import Group, Selection
+from archer.rewards import RewardResult
+from archer.training.metrics import Sampled, sampling_metrics
 
 
 @pytest.fixture(scope="module")
@@ -44,17 +46,18 @@ def config():
     )
 
 
-@pytest.mark.parametrize("name", ADVANTAGES)
+@pytest.mark.parametrize("name", [name for name in ADVANTAGES.names() if name != "gae"])
 def test_advantages_are_archers_and_rows_that_fill_up_a_batch_change_nothing(name):
-    register_estimators()
-    register_estimators()  # a second time is harmless
+    config = compose(["engine=verl", f"algorithm.adv_estimator={name}", "algorithm.gamma=0.9"])
+    register_estimator(config)
+    register_estimator(config)  # a second time is harmless
     generator = torch.Generator().manual_seed(0)
     lengths = torch.tensor([3, 5, 2, 4, 5, 1])
     mask = torch.arange(5) < lengths[:, None]
     rewards = torch.zeros(6, 5)
     rewards[torch.arange(6), lengths - 1] = torch.rand(6, generator=generator)
     groups = torch.tensor([0, 0, 0, 1, 1, 1])
-    expected = ADVANTAGES[name](AdvantageInputs(rewards, mask, groups, 0.9))
+    expected = bound_advantage(name, config.algorithm)(AdvantageInputs(rewards, mask, groups))
 
     filled_mask = torch.cat([mask, torch.zeros(2, 5, dtype=torch.bool)])
     filled_rewards = torch.cat([rewards, torch.zeros(2, 5)])
@@ -153,11 +156,11 @@ def test_counts_of_ranks_add_up_and_times_are_the_slowest_ranks():
 
 def test_rewards_are_counted_over_everything_sampled():
     verdicts = (
-        Verdict(True, 3, True, False, False, {"format": 1.0}),
-        Verdict(False, 4, False, True, False, {}),
-        Verdict(False, 5, True, False, True, {"format": 0.0}),
+        RewardResult(1.0, True, {"format": 1.0}),
+        RewardResult(0.0, False, failure="timeout"),
+        RewardResult(0.0, False, {"format": 0.0}, failure="crash"),
     )
-    metrics = reward_metrics(Sampled(verdicts, GroupCounts(1, 0, 3), 2, None))
+    metrics = sampling_metrics(Sampled(verdicts, GroupCounts(1, 0, 3), 2, 12))
     assert metrics["reward/accuracy"] == pytest.approx(1 / 3)
     assert (metrics["reward/timeouts"], metrics["reward/crashes"], metrics["reward/format"]) == (1, 1, 0.5)
     assert metrics["groups/degenerate_share"] == 0.75
@@ -197,7 +200,9 @@ class Rounds(StepBuffer):
             sampler_kwargs=OmegaConf.create({}),
             refill_fn=self.refills.append,
         )
-        monkeypatch.setattr(buffer, "verdicts_of", lambda batch: [self.verdicts[key] for key in batch.keys])
+        monkeypatch.setattr(
+            buffer, "judged_rows", lambda batch: {key: self.verdicts[key] for key in batch.keys}
+        )
         monkeypatch.setattr(buffer.tq, "kv_clear", lambda keys, partition_id: self.cleared.extend(keys))
 
     def _settled(self) -> KVBatchMeta:
@@ -205,7 +210,7 @@ class Rounds(StepBuffer):
         for prompt, marks in self.rounds.pop(0):
             for session, mark in enumerate(marks):
                 keys.append(f"{prompt}_{session}_0")
-                self.verdicts[keys[-1]] = Verdict(mark == "+", 3, True, False, False, {})
+                self.verdicts[keys[-1]] = JudgedRow(RewardResult.of_verdict(mark == "+"), 0.0, 3, True)
         return KVBatchMeta(partition_id="train", keys=keys, tags=[{} for _ in keys])
 
 

@@ -21,8 +21,14 @@ from ray_runs import SETTINGS, archer, descendants, end, finish, wait_for
 
 pytestmark = pytest.mark.slow
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
+STD_FLOOR = 0.4
 RUN = [
     *SETTINGS,
+    f"actor_rollout_ref.actor.policy_loss.loss_mode={EXAMPLES}/my_loss.py:spo",
+    "actor_rollout_ref.actor.spo_epsilon=0.3",
+    f"algorithm.adv_estimator={EXAMPLES}/my_advantage.py:batch_std",
+    f"algorithm.std_floor={STD_FLOOR}",
     "trainer.n_gpus_per_node=2",
     "actor_rollout_ref.rollout.n=8",
     "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=80",  # so small that a step has several portions
@@ -86,7 +92,7 @@ def checked(trace: Path) -> str:
 
 def test_a_killed_worker_ends_the_run_with_one_message(killed, steps_before):
     assert "error: A worker process died" in killed.output
-    assert f"The same command goes on from step {steps_before}" in killed.output
+    assert f"The same command resumes from step {steps_before}" in killed.output
     assert "Traceback" not in killed.output
 
 
@@ -103,7 +109,7 @@ def test_the_resumed_run_appends_to_both_traces(steps_before, resumed, folder):
 
 
 def test_the_resumed_run_goes_on_where_the_killed_one_was(resumed, steps_before, folder):
-    assert f"going on from step {steps_before}" in resumed
+    assert f"resuming from step {steps_before}" in resumed
     logged = [line["step"] for line in read_metrics(folder / "metrics.jsonl")]
     assert logged == list(range(1, steps_before + 3))
     assert json.loads((folder / "result.json").read_text())["steps"] == steps_before + 2
@@ -159,6 +165,18 @@ def test_what_is_sampled_is_what_is_trained_on(resumed, folder):
     """Packed training and padded sampling agree on the probability of every token."""
     for line in read_metrics(folder / "metrics.jsonl"):
         assert line["training/rollout_probs_diff_max"] < 1e-5
+
+
+def test_the_users_own_loss_and_advantage_were_used_on_every_rank(resumed, folder):
+    whole = TraceReader(folder / "entropy_trace").read(1).arrays
+    traced = TraceReader(folder / "influence_trace").read(1).arrays
+    means = {group: whole.reward[whole.group_id == group].mean() for group in set(whole.group_id.tolist())}
+    deviations = np.array([r - means[g] for r, g in zip(whole.reward, whole.group_id.tolist(), strict=True)])
+    expected = deviations / max(float(np.sqrt((deviations**2).mean())), STD_FLOOR)
+    got = traced.advantage[:, 0]
+    assert np.allclose(got, expected[traced.response_index], atol=1e-5)
+    config = (folder / "config.yaml").read_text()
+    assert "my_loss.py:spo" in config and "spo_epsilon: 0.3" in config
 
 
 def test_both_traces_tell_the_same_story(resumed, folder):

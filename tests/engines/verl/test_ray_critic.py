@@ -42,7 +42,7 @@ def stopped(tmp_path_factory) -> tuple[str, Path]:
 
 def test_sigterm_ends_a_run_after_its_step_with_everything_saved(stopped):
     output, folder = stopped
-    assert "Stopped. The same command goes on from here." in output
+    assert "Stopped. The same command resumes from here." in output
     last = read_metrics(folder / "metrics.jsonl")[-1]["step"]
     assert (folder / f"checkpoints/global_step_{last}/archer.json").is_file()
     for kind in ("entropy", "influence"):

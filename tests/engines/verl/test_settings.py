@@ -2,12 +2,15 @@
 
 import pytest
 from omegaconf import OmegaConf
+from typer.testing import CliRunner
 
+from archer.algorithms.policy_losses.base import POLICY_LOSSES
+from archer.cli import app
 from archer.config import compose
 from archer.config.parse import key_names
 from archer.config.root import TrainConfig
 from archer.engines.verl.settings import exists, verl_defaults, verl_settings
-from archer.engines.verl.translate import NOT_COPIED
+from archer.engines.verl.translate import NOT_COPIED, PLUGIN, data_parallel_size
 from archer.errors import ArcherError
 
 CPU = ["engine=verl", "engine.device=cpu"]
@@ -32,8 +35,9 @@ def refusal(*overrides: str) -> str:
 
 
 def test_every_setting_of_archers_reaches_verl_or_is_archers_business(base):
-    lost = [key for key in key_names(TrainConfig) if not key.startswith(NOT_COPIED) and not exists(base, key)]
-    assert lost == []
+    of_losses = {f"actor_rollout_ref.actor.{name}" for loss in POLICY_LOSSES for name in loss.reads()}
+    lost = {key for key in key_names(TrainConfig) if not key.startswith(NOT_COPIED) and not exists(base, key)}
+    assert lost <= of_losses, "the loss is Archer's, and reads its settings from Archer's configuration"
 
 
 def test_settings_of_the_same_name_are_copied():
@@ -112,14 +116,14 @@ def test_dictionaries_that_verl_leaves_open_take_any_key():
     [
         ("actor_rollout_ref.rollout.nam=vllm", "Did you mean actor_rollout_ref.rollout.name?"),
         ("data.train_bach_size=3", "Did you mean data.train_batch_size?"),
-        ("trainer.influence_trace.no_such=3", "neither Archer nor verl has such a setting"),
+        ("trainer.influence_trace.no_such=3", "has no such setting"),
         ("engine.verl.data.train_batch_size=3", "set data.train_batch_size=3 instead"),
         ("trainer.device=cuda", "set engine.device instead"),
         ("critic.model.path=other", "the critic starts from actor_rollout_ref.model.path"),
         ("actor_rollout_ref.actor.strategy=megatron", "Archer trains with fsdp2"),
         ("actor_rollout_ref.actor.strategy=fsdp", "flattens weights"),
         ("actor_rollout_ref.actor.ulysses_sequence_parallel_size=2", "spreads the tokens of a response"),
-        ("actor_rollout_ref.model.use_fused_kernels=True", "never forms the log-probs"),
+        ("actor_rollout_ref.model.external_lib=no_such_module", "there is no such module"),
         ("actor_rollout_ref.model.tiled_mlp.enabled=True", "runs a layer in pieces"),
         ("actor_rollout_ref.actor.fsdp_config.offload_policy=True", "keeps weights in CPU memory"),
         ("actor_rollout_ref.model.lora_rank=4", "set actor_rollout_ref.model.lora.merge=True, too"),
@@ -133,7 +137,9 @@ def test_what_cannot_be_is_refused_with_a_sentence(override, expected):
 def test_without_influence_tracing_sequence_parallelism_and_fused_kernels_are_verls_business():
     told(
         "trainer.influence_trace.enable=False",
+        "trainer.n_gpus_per_node=2",
         "actor_rollout_ref.actor.ulysses_sequence_parallel_size=2",
+        "actor_rollout_ref.model.use_remove_padding=True",
         "actor_rollout_ref.model.use_fused_kernels=True",
     )
 
@@ -147,3 +153,51 @@ def test_responses_that_devices_cannot_share_equally_are_refused():
 def test_the_local_engine_refuses_verls_settings():
     with pytest.raises(ArcherError, match="needs engine=verl"):
         compose(["actor_rollout_ref.rollout.gpu_memory_utilization=0.7"])
+
+
+def test_fused_kernels_are_traced_but_for_the_head_that_they_go_around():
+    fused = "actor_rollout_ref.model.use_fused_kernels=True"
+    told(fused, "trainer.influence_trace.enable=True")
+    for entries in ("[]", "[lm_head]", "[q_proj,head]"):
+        wanted = [
+            "trainer.influence_trace.enable=True",
+            f"trainer.influence_trace.module_name_filter={entries}",
+        ]
+        assert "lm_head cannot be traced" in refusal(fused, *wanted)
+
+
+def test_the_users_modules_are_imported_beside_archers():
+    tree = told("actor_rollout_ref.model.external_lib=json")
+    assert tree.actor_rollout_ref.model.external_lib == [PLUGIN, "json"]
+    tree = told("actor_rollout_ref.model.external_lib=[json,csv]", "algorithm.adv_estimator=gae")
+    assert tree.critic.model.external_lib == [PLUGIN, "json", "csv"]
+
+
+def test_devices_that_share_a_sequence_are_one_when_a_batch_is_dealt_out():
+    shared = "actor_rollout_ref.actor.ulysses_sequence_parallel_size=4"
+    config = compose([*CPU, "trainer.n_gpus_per_node=8", shared])
+    assert data_parallel_size(config) == 2
+    compose([*CPU, "trainer.n_gpus_per_node=12", shared, "actor_rollout_ref.rollout.n=9"])
+    assert "cannot be divided by it" in refusal("trainer.n_gpus_per_node=2", shared)
+
+
+@pytest.mark.parametrize("option", [["--print-config"], ["--dry-run"], []])
+@pytest.mark.parametrize(
+    "override",
+    [
+        "trainer.influence_trace.enabel=True",
+        "trainer.entropy_trace.write_evry=2",
+        "algorithm.filter_groups.max_gen=1",
+        "reward.timeout=3",
+        "reward.code.timeout=3",
+        "engine.dvice=cpu",
+        "trainer.rollout_data_dir=somewhere",
+        "critic.model.fsdp_confg.param_offload=True",
+    ],
+)
+def test_a_mistake_is_refused_by_every_way_to_start(override, option, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    outcome = CliRunner().invoke(app, ["train", *option, *CPU, override])
+    said = outcome.output + str(outcome.exception)
+    assert outcome.exit_code != 0
+    assert override.partition("=")[0] in said.replace("\n", "")

@@ -7,14 +7,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archer.config.foreign import adopt_foreign_keys
-from archer.config.model import ActorConfig
+from archer.config.actor import actor_config
+from archer.config.overrides import adopt_verl_keys
 from archer.config.root import TrainConfig
 from archer.engines.verl import versions
+from archer.engines.verl.cluster import process_group_timeout
 from archer.engines.verl.influence import TracedRows
+from archer.engines.verl.metrics import FAILED, validation_summary
 from archer.engines.verl.order import PortionSize, order_rows
-from archer.engines.verl.process_group import process_group_timeout
-from archer.engines.verl.validation import FAILED, validation_summary
 from archer.errors import ArcherError
 
 
@@ -89,9 +89,9 @@ def test_a_missing_response_leaves_the_portions_of_all_other_groups_alone():
 
 
 def test_a_portion_is_about_eight_micro_batches_of_every_rank():
-    by_tokens = ActorConfig(ppo_max_token_len_per_gpu=100)
+    by_tokens = actor_config(ppo_max_token_len_per_gpu=100)
     assert PortionSize.of(by_tokens, 2, [30, 40], {1}) == PortionSize(8 * 100 * 2, 2, [0, 40])
-    by_rows = ActorConfig(use_dynamic_bsz=False, ppo_micro_batch_size_per_gpu=3)
+    by_rows = actor_config(use_dynamic_bsz=False, ppo_micro_batch_size_per_gpu=3)
     assert PortionSize.of(by_rows, 2, [30, 40], {0, 1}) == PortionSize(8 * 3 * 2 * 40, 6, [30, 40])
 
 
@@ -152,7 +152,7 @@ def test_keys_that_only_verl_has_are_gathered_in_the_same_tree():
         "actor_rollout_ref": {"rollout": {"n": 4, "gpu_memory_utilization": 0.5}},
         "critic": {"optim": {"lr": 1.0}},
     }
-    own = adopt_foreign_keys(TrainConfig, tree)
+    own = adopt_verl_keys(TrainConfig, tree)
     assert own["actor_rollout_ref"] == {"rollout": {"n": 4}}
     assert own["engine"]["verl"] == {
         "actor_rollout_ref": {"rollout": {"name": "sglang", "gpu_memory_utilization": 0.5}},
@@ -186,7 +186,7 @@ def test_everything_missing_or_unfit_is_named_with_its_remedy(monkeypatch):
     with pytest.raises(ArcherError) as error:
         versions.check_versions("vllm")
     text = str(error.value)
-    assert "verl is 0.8.0, expected verl >= 0.9.1, < 0.10" in text
+    assert "verl is 0.8.0, expected verl >= 0.9.1, < 0.9.2" in text
     assert "transformers is 5.12.0, expected transformers >= 5.10, < 5.11" in text
     assert "TransferQueue >= 0.1.10 is missing" in text
     assert (

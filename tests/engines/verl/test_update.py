@@ -10,11 +10,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from archer.engines.local.batch import micro_batch
-from archer.engines.local.device import Compute
-from archer.engines.local.policy import Policy
-from archer.engines.local.tracing import InfluenceRecorder
+from archer.engines.local.influence import InfluenceRecorder
 from archer.engines.local.update import Updater
+from archer.generation.batch import micro_batch
+from archer.generation.device import Compute
+from archer.generation.policy import Policy
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -24,6 +24,7 @@ from fixed_batch import (  # noqa: E402
     BF16,
     CANARY,
     CASES,
+    FUSED,
     LONGEST,
     LOSSES,
     LR,
@@ -114,13 +115,13 @@ def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
     return float(np.nanmax(np.abs(found - expected)) / np.nanmax(np.abs(expected)))
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, *FUSED])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_influence_is_the_local_engines(outputs, given, ranks, case):
-    _, expected = local_update(CASES[case], given)
+    _, expected = local_update(ALL[case], given)
     assert np.isfinite(expected).sum() == int(responses().mask.sum()) - int(responses().mask[8:12].sum())
     # After a step of Adam the weights themselves differ by what rounding makes of tiny gradients.
-    tolerance = 2e-5 if CASES[case].mini_batches == 1 else 2e-4
+    tolerance = 2e-5 if ALL[case].mini_batches == 1 else 2e-4
     assert relative_error(gathered(outputs[ranks], case), expected) < tolerance
 
 

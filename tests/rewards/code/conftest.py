@@ -14,11 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from archer.rewards.code.config import CodeConfig
+from archer.rewards.code import Tests
 from archer.rewards.code.grade import CodeVerdict, grade
-from archer.rewards.code.inside.layers import ProgramLimits
-from archer.rewards.code.problem import Tests
-from archer.rewards.code.sandbox import RunOutcome, Sandbox
+from archer.rewards.config import CodeConfig
+from archer.rewards.sandbox import RunOutcome, Sandbox
+from archer.rewards.sandbox.confinement import ProgramLimits
 
 LIMITS = ProgramLimits(memory_bytes=128 * 2**20, output_bytes=2**20, folder_bytes=8 * 2**20, processes=12)
 ALL_LAYERS: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ def sandboxed_processes() -> set[int]:
     found = set()
     for entry in Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and b"code.inside.zygote" in (entry / "cmdline").read_bytes():
+            if entry.name.isdigit() and b"rewards.sandbox.zygote" in (entry / "cmdline").read_bytes():
                 parents = [parent.pid for parent in psutil.Process(int(entry.name)).parents()]
                 if os.getpid() in parents or parents[:1] == [1]:
                     found.add(int(entry.name))

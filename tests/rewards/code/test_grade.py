@@ -4,8 +4,8 @@ import textwrap
 
 import pytest
 
+from archer.rewards.code import CallTests, ScriptCase, ScriptTests
 from archer.rewards.code.grade import Ending, no_program
-from archer.rewards.code.problem import CallTests, ScriptCase, ScriptTests
 from archer.rewards.code.record import read_tests
 
 SUM = ScriptTests((ScriptCase("1 2", "3"), ScriptCase("10 20", "30"), ScriptCase("-1 1", "0")))

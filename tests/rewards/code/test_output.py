@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archer.rewards.code.inside.agreement import values_agree
-from archer.rewards.code.output import outputs_agree
+from archer.rewards.code.grade import outputs_agree
+from archer.rewards.sandbox.values import values_agree
 
 
 @pytest.mark.parametrize(

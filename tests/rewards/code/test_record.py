@@ -7,10 +7,8 @@ import zlib
 import pytest
 
 from archer.errors import ArcherError
-from archer.rewards.code import livecodebench
-from archer.rewards.code.problem import AssertTests, CallTests, ScriptCase, ScriptTests
+from archer.rewards.code import AssertTests, CallTests, ScriptCase, ScriptTests, record, sample_tests
 from archer.rewards.code.record import read_tests
-from archer.rewards.code.sampling import sample_tests
 
 STDIN_CASES = [
     {"input": "1 2\n", "output": "3\n", "testtype": "stdin"},
@@ -116,7 +114,7 @@ def test_a_pickle_of_more_than_a_text_is_refused_and_never_loaded(content):
 
 
 def test_a_packed_bomb_does_not_unpack(monkeypatch):
-    monkeypatch.setattr(livecodebench, "_MAX_UNPACKED_BYTES", 2**20)
+    monkeypatch.setattr(record, "_MAX_UNPACKED_BYTES", 2**20)
     bomb = base64.b64encode(zlib.compress(bytes(2**24))).decode()
     with pytest.raises(ArcherError, match="more than 1 MiB"):
         read_tests({"private_test_cases": bomb})

@@ -12,11 +12,10 @@ import psutil
 import pytest
 
 from archer.errors import ArcherError
-from archer.rewards.code import task
-from archer.rewards.code.config import CodeConfig
-from archer.rewards.code.inside import seccomp
-from archer.rewards.code.inside.layers import Layers
-from archer.rewards.code.sandbox import Sandbox
+from archer.rewards.config import CodeConfig
+from archer.rewards.rules import code
+from archer.rewards.sandbox import Sandbox, seccomp
+from archer.rewards.sandbox.confinement import Layers
 
 ROOT = Path(__file__).parents[3]
 NOTHING = Layers(namespaces=False, own_user=False, landlock=0, seccomp=False)
@@ -157,9 +156,10 @@ def test_an_ordinary_user_gets_namespaces_too(tmp_path):
     script = """
         import os
         from pathlib import Path
-        from archer.rewards.code.inside import kernel
-        from archer.rewards.code.config import CodeConfig
-        from archer.rewards.code.sandbox import Sandbox
+        from archer.rewards.sandbox import kernel
+        from archer.rewards.rules.code import program_limits
+        from archer.rewards.config import CodeConfig
+        from archer.rewards.sandbox import Sandbox
 
         user, group = os.getuid(), os.getgid()
         kernel.unshare(kernel.CLONE_NEWUSER)
@@ -169,7 +169,7 @@ def test_an_ordinary_user_gets_namespaces_too(tmp_path):
         kernel.empty_bounding_set()
         kernel.drop_capabilities()
         assert os.getuid() == 1000
-        with Sandbox(CodeConfig().limits) as sandbox:
+        with Sandbox(program_limits(CodeConfig())) as sandbox:
             layers = sandbox.layers
             program = "import os; print(os.getuid(), os.listdir('/box'), os.path.exists('/proc'))"
             print(layers.namespaces, layers.own_user, sandbox.run_script(program, "", 5.0).stdout.decode())
@@ -202,14 +202,14 @@ def test_isolation_means_namespaces_or_filters_for_both_network_and_files():
 
 def test_a_weak_sandbox_is_refused_unless_it_is_allowed(monkeypatch, caplog):
     everything = ("namespaces", "own_user", "landlock", "seccomp")
-    monkeypatch.setattr(task, "Sandbox", lambda limits: Sandbox(limits, everything))
+    monkeypatch.setattr(code, "Sandbox", lambda limits: Sandbox(limits, everything))
     with pytest.raises(ArcherError, match="allow_weak_sandbox=true"):
-        task.check_sandbox(CodeConfig())
-    task.check_sandbox(CodeConfig(allow_weak_sandbox=True))
+        code.check_sandbox(CodeConfig())
+    code.check_sandbox(CodeConfig(allow_weak_sandbox=True))
     assert "weak" in caplog.text
 
 
-def test_memory_too_small_for_a_sandbox_is_the_users_to_mend():
+def test_memory_too_small_for_a_sandbox_is_refused():
     with pytest.raises(ArcherError, match="memory_mb"):
         CodeConfig(memory_mb=8)
 

@@ -18,8 +18,8 @@ from verl.workers.config import HFModelConfig
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
-from archer.engines.local.seeds import stream_seed
-from archer.engines.verl.cpu import ROLLOUT
+from archer.engines.verl.translate import CPU_ROLLOUT as ROLLOUT
+from archer.generation.sampling import stream_seed
 
 GATHERING_S = 0.05  # how long a batch waits for further requests
 MOST_TOGETHER = 256

@@ -1,0 +1,133 @@
+"""The local engine: one process on one device."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from archer.config.root import TrainConfig
+from archer.data.sampler import PromptSampler
+from archer.engines.local.collect import Collector
+from archer.engines.local.trainer import Trainer
+from archer.evaluation.evaluator import Evaluator, summary_of, validation_sampling
+from archer.generation.build import Generation, PromptFiles, build_generation
+from archer.generation.model import load_reference
+from archer.generation.policy import Policy
+from archer.runs.checkpoint import Checkpoint
+from archer.runs.folder import RunFolder
+from archer.training.loop import EngineFacts, StepReport, ValidationResult
+from archer.training.progress import Progress
+from archer.training.traces import Traces
+
+TRAIN, VAL = "data.train_files", "data.val_files"
+
+
+class LocalEngine:
+    """What the run loop asks of an engine, in this process."""
+
+    generation: Generation
+    trainer: Trainer
+    evaluator: Evaluator | None
+    total_steps: int
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.config = config
+        self.folder = RunFolder(config)
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Nothing but this process is needed, and its errors are its own."""
+        yield
+
+    def start(self, start: Checkpoint | None, closing: ExitStack) -> None:
+        """Load data, model and rewards. `start` replaces the policy's weights, never the reference's."""
+        config, options, data = self.config, self.config.actor_rollout_ref, self.config.data
+        named = {
+            TRAIN: PromptFiles(data.train_files, data.train_max_samples),
+            VAL: PromptFiles(data.val_files, data.val_max_samples),
+        }
+        self.generation = build_generation(
+            options.model,
+            options.rollout,
+            data,
+            config.reward,
+            config.engine,
+            {key: prompts for key, prompts in named.items() if prompts.files},
+            weights=None if start is None else str(start.path.resolve()),
+            trains=True,
+        )
+        closing.callback(self.generation.scorer.close)
+        compute, temperature = self.generation.compute, options.rollout.temperature
+        policy = Policy(self.generation.model, compute, temperature)
+        reference = None
+        if config.needs_reference:
+            reference = Policy(load_reference(options.model, compute), compute, temperature)
+        datasets = self.generation.datasets
+        train = datasets[TRAIN] if TRAIN in datasets else datasets[VAL]  # trainer.val_only needs no other
+        sampler = PromptSampler(len(train), data.train_batch_size, data.shuffle, data.seed)
+        self.total_steps = (
+            config.trainer.total_training_steps or config.trainer.total_epochs * sampler.steps_per_epoch
+        )
+        collector = Collector(config, train, sampler, self.generation)
+        self.trainer = Trainer(config, policy, reference, collector, self.total_steps)
+        self.evaluator = None
+        if VAL in datasets:
+            self.evaluator = Evaluator(
+                datasets[VAL], self.generation.rollout, self.generation.judge, validation_sampling(config)
+            )
+
+    @property
+    def tokenizer(self) -> Any:
+        """The model's."""
+        return self.generation.tokenizer
+
+    @property
+    def step(self) -> int:
+        """Steps done."""
+        return self.trainer.step
+
+    @property
+    def traces(self) -> Traces:
+        """Where steps are written."""
+        return self.trainer.traces
+
+    @traces.setter
+    def traces(self, traces: Traces) -> None:
+        self.trainer.traces = traces
+
+    def resume(self, start: Checkpoint) -> Progress:
+        """Take over optimizer, data position and random state; the weights are loaded already."""
+        state = start.training_state()
+        self.trainer.load_state_dict(state)
+        return Progress(**state["progress"])
+
+    def facts(self) -> EngineFacts:
+        """Describe model, device and what is traced."""
+        compute, dataset = self.generation.compute, self.trainer.collector.dataset
+        traced = ""
+        if self.config.trainer.influence_trace.enable:
+            with compute.autocast():  # what the factors will be stored in
+                traced = self.trainer.recorder.tracer.describe()
+        return EngineFacts(
+            parameters=sum(p.numel() for p in self.generation.model.parameters()),
+            where=f"{compute.device.type}, {str(compute.dtype).removeprefix('torch.')}",
+            prompts=len(dataset),
+            overlong=dataset.overlong,
+            traced=traced,
+        )
+
+    def validate(self, stop: Callable[[], bool]) -> ValidationResult | None:
+        """Evaluate the current weights, from the same random streams every time."""
+        if self.evaluator is None:
+            return None
+        summary = summary_of(self.evaluator, stop)
+        return None if summary is None else ValidationResult(summary.overall.avg, summary.metrics())
+
+    def train_step(self, saves: Callable[[], bool]) -> StepReport:
+        """Run one step; a checkpoint is written after it."""
+        return self.trainer.train_step()
+
+    def save(self, progress: Progress) -> None:
+        """Write the checkpoint of the current step."""
+        state = self.trainer.state_dict() | {"progress": asdict(progress)}
+        self.folder.checkpoints.save(self.step, self.generation.model, self.tokenizer, state)

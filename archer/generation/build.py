@@ -1,0 +1,104 @@
+"""One builder of the generation side, for training, evaluation and verification alike.
+
+Cheapest first, so that mistakes show early: tokenizer, prompts, rewards, then the model.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from archer.data.config import DataConfig
+from archer.data.prompts import PromptDataset
+from archer.generation.config import ComputeConfig, ModelConfig, RolloutConfig
+from archer.generation.device import Compute, set_up
+from archer.generation.judge import Judge
+from archer.generation.model import SamplingWeights, load_policy, load_tokenizer, stop_token_ids
+from archer.generation.requirements import (
+    check_cache,
+    check_context,
+    check_rewards,
+    check_vocabulary,
+    load_dataset,
+)
+from archer.generation.rollout import Rollout, RolloutLimits
+from archer.rewards import RewardScorer
+from archer.rewards.config import RewardConfig
+
+NO_LIMIT = 10**9
+
+
+@dataclass(frozen=True)
+class PromptFiles:
+    """Prompts to load: files, and how many of their rows at most (-1: all), the first or drawn by a seed."""
+
+    files: tuple[str, ...]
+    max_samples: int = -1
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Everything that turns prompts into judged responses."""
+
+    compute: Compute
+    tokenizer: Any
+    datasets: Mapping[str, PromptDataset]  # by the setting or option that names their files
+    scorer: RewardScorer
+    model: PreTrainedModel  # the policy
+    sampling_weights: SamplingWeights  # what samples: the policy, or a narrower copy of it
+    rollout: Rollout
+    judge: Judge
+
+
+def build_generation(
+    model: ModelConfig,
+    rollout: RolloutConfig,
+    data: DataConfig,
+    reward: RewardConfig,
+    engine: ComputeConfig,
+    prompts: Mapping[str, PromptFiles],
+    *,
+    weights: str | None = None,
+    trains: bool = False,
+    fit_prompts: bool = False,
+) -> Generation:
+    """Load what is configured and check that it fits together.
+
+    prompts:     files by the setting or option that names them, which errors point at
+    weights:     a checkpoint folder whose weights take the place of the model's
+    trains:      keep float32 weights that can be trained; otherwise the model only samples
+    fit_prompts: take the longest prompt for data.max_prompt_length
+    """
+    compute = set_up(engine)
+    tokenizer = load_tokenizer(model)
+    loading = replace(data, max_prompt_length=NO_LIMIT) if fit_prompts else data
+    datasets = {
+        key: load_dataset(loading, tokenizer, named.files, named.max_samples, named.seed)
+        for key, named in prompts.items()
+    }
+    every = [prompt for dataset in datasets.values() for prompt in dataset]
+    longest = max(len(prompt.token_ids) for prompt in every) if fit_prompts else data.max_prompt_length
+    scorer = RewardScorer(reward)
+    for key, dataset in datasets.items():
+        check_rewards(scorer, dataset, key)
+
+    source = model if weights is None else replace(model, path=weights)
+    if not trains:
+        source = replace(source, enable_gradient_checkpointing=False)
+    policy = load_policy(source, compute)
+    sampling_weights = SamplingWeights(policy, compute, trains)
+    sampler = Rollout(
+        sampling_weights.model,
+        compute,
+        RolloutLimits(data.max_response_length, rollout.max_num_seqs, longest),
+        stop_token_ids(policy, tokenizer),
+        tokenizer.pad_token_id,
+        engine.compile_decoding,
+    )
+    check_cache(policy)
+    check_context(policy, longest + data.max_response_length, model.path)
+    check_vocabulary(policy, every)
+    judge = Judge(scorer, tokenizer, reward.reward_kwargs.overlong_buffer_cfg, data.max_response_length)
+    return Generation(compute, tokenizer, datasets, scorer, policy, sampling_weights, sampler, judge)

@@ -1,0 +1,74 @@
+"""`actor_rollout_ref.model.*`, `actor_rollout_ref.rollout.*` and where it all computes."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from archer.settings import Section, knob, section
+
+
+@dataclass(frozen=True)
+class ModelConfig(Section):
+    """Which model is trained."""
+
+    path: str = knob("", "local folder or hub id of a causal language model; `builtin:tiny_reasoner`")
+    tokenizer_path: str | None = knob(None, "tokenizer folder or hub id; default: the model's own")
+    custom_chat_template: str | None = knob(None, "Jinja chat template that replaces the tokenizer's")
+    trust_remote_code: bool = knob(False, "run model code that comes with the checkpoint")
+    enable_gradient_checkpointing: bool = knob(True, "recompute activations in the backward pass")
+    override_config: dict[str, Any] = knob(
+        {}, "fields of the model's configuration to change, e.g. attn_implementation"
+    )
+
+
+@dataclass(frozen=True)
+class ValKwargs(Section):
+    """Sampling at validation."""
+
+    n: int = knob(1, "responses per validation prompt", above=0)
+    do_sample: bool = knob(False, "sample; False: greedy")
+    temperature: float = knob(1.0, "sampling temperature at validation", above=0, needs="do_sample")
+    top_p: float = knob(1.0, "nucleus sampling at validation", above=0, at_most=1, needs="do_sample")
+    top_k: int = knob(
+        -1,
+        "sample from the k likeliest tokens at validation; -1: all",
+        at_least=1,
+        also=(-1,),
+        needs="do_sample",
+    )
+
+
+@dataclass(frozen=True)
+class RolloutConfig(Section):
+    """Sampling of responses."""
+
+    n: int = knob(8, "responses per prompt (the group size)", above=0)
+    temperature: float = knob(1.0, "sampling temperature; log-probs and entropy are taken at it", above=0)
+    top_p: float = knob(1.0, "nucleus sampling", above=0, at_most=1)
+    top_k: int = knob(-1, "sample from the k likeliest tokens; -1: all", at_least=1, also=(-1,))
+    seed: int = knob(42, "seed of the sampling")
+    max_num_seqs: int = knob(256, "responses decoded at a time", above=0)
+    log_prob_max_token_len_per_gpu: int | None = knob(
+        None,
+        "token budget of a forward-only micro-batch; default: actor.ppo_max_token_len_per_gpu",
+        above=0,
+        unit="tokens",
+    )
+    val_kwargs: ValKwargs = section(ValKwargs, needs="data.val_files")
+
+
+@dataclass(frozen=True)
+class ComputeConfig(Section):
+    """Where a process computes: part of `engine.*`."""
+
+    device: Literal["auto", "cpu", "cuda"] = knob("auto", "auto: cuda where there is one")
+    dtype: Literal["auto", "float32", "bfloat16"] = knob(
+        "auto", "compute type; auto: bfloat16 on cuda, float32 on cpu; weights stay float32"
+    )
+    threads: int = knob(
+        0, "CPU threads of the training process, at most its cores; 0: all of them", at_least=0
+    )
+    compile_decoding: bool = knob(
+        True,
+        "engine=local on cuda: static cache and compiled decoding",
+        needs="name=local; device!=cpu",
+    )

@@ -1,0 +1,196 @@
+"""Loading of the policy, its tokenizer and the frozen reference."""
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel
+
+from archer.data.builtin import tiny_reasoner_path
+from archer.errors import ArcherError
+from archer.generation.config import ModelConfig
+from archer.generation.device import Compute
+
+BUILTIN = "builtin:tiny_reasoner"
+
+
+def model_folder(path: str) -> str:
+    """Return what `from_pretrained` is given for a model: a folder that holds one, or a hub id as it is."""
+    folder = _local_folder(path, "actor_rollout_ref.model.path")
+    if folder is None:
+        return path
+    if not (folder / "config.json").is_file():
+        raise ArcherError(
+            f"actor_rollout_ref.model.path={path} has no config.json: expected a folder written by "
+            "save_pretrained, e.g. an Archer checkpoint (checkpoints/global_step_N)."
+        )
+    return str(folder)
+
+
+def tokenizer_folder(config: ModelConfig) -> str:
+    """Return what `from_pretrained` is given for the tokenizer: the model's folder, or one of its own."""
+    if config.tokenizer_path is None:
+        return model_folder(config.path)
+    folder = _local_folder(config.tokenizer_path, "actor_rollout_ref.model.tokenizer_path")
+    return config.tokenizer_path if folder is None else str(folder)
+
+
+def load_tokenizer(config: ModelConfig) -> Any:
+    """Return the tokenizer, with a chat template and a padding token."""
+    path = config.tokenizer_path or config.path
+    tokenizer = _load(
+        AutoTokenizer, path, tokenizer_folder(config), trust_remote_code=config.trust_remote_code
+    )
+    if config.custom_chat_template is not None:
+        tokenizer.chat_template = config.custom_chat_template
+    if not tokenizer.chat_template:
+        raise ArcherError(
+            f"The tokenizer of {path} has no chat template, so chat messages cannot become a prompt. "
+            "Set actor_rollout_ref.model.custom_chat_template, or "
+            "actor_rollout_ref.model.tokenizer_path to a tokenizer that has one."
+        )
+    if tokenizer.eos_token_id is None:
+        raise ArcherError(f"The tokenizer of {path} has no end-of-sequence token: responses could never end.")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def load_policy(config: ModelConfig, compute: Compute) -> PreTrainedModel:
+    """Return the trainable policy: float32 weights, dropout off (log-probs must not be random)."""
+    options = {"dtype": torch.float32, "trust_remote_code": config.trust_remote_code}
+    model_config = load_model_config(config)
+    folder = model_folder(config.path)
+    model = _load(AutoModelForCausalLM, config.path, folder, config=model_config, **options)
+    model.to(compute.device)
+    if config.enable_gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.train()  # checkpointing is active in training mode only
+    else:
+        model.eval()
+    disable_dropout(model)
+    _repair_generation_config(model)
+    return model
+
+
+def _repair_generation_config(model: PreTrainedModel) -> None:
+    """Keep only the token ids of a generation configuration that could be read but not be saved again."""
+    config = model.generation_config
+    if config is None:
+        return
+    try:
+        config.validate(strict=True)
+    except ValueError:
+        model.generation_config = GenerationConfig(
+            bos_token_id=config.bos_token_id,
+            eos_token_id=config.eos_token_id,
+            pad_token_id=config.pad_token_id,
+        )
+
+
+def load_reference(config: ModelConfig, compute: Compute) -> PreTrainedModel:
+    """Return the initial policy, never trained: the reference of KL terms."""
+    model = load_policy(replace(config, enable_gradient_checkpointing=False), compute)
+    model.requires_grad_(False)
+    return model
+
+
+def disable_dropout(model: torch.nn.Module) -> None:
+    """Set every dropout probability to zero: ratios of two forward passes must differ by weights alone.
+
+    Architectures keep it in dropout modules (as `p`) or in numbers of their own layers, such as
+    `attention_dropout`, `hidden_dropout` or `layerdrop`.
+    """
+    for module in model.modules():
+        if isinstance(module, torch.nn.modules.dropout._DropoutNd):
+            module.p = 0.0
+        for name, value in vars(module).items():
+            if "drop" in name and isinstance(value, float):
+                vars(module)[name] = 0.0
+
+
+def stop_token_ids(model: PreTrainedModel, tokenizer: Any) -> tuple[int, ...]:
+    """Return every token that ends a response: the tokenizer's and the generation configuration's."""
+    ids = {tokenizer.eos_token_id}
+    configured = model.generation_config.eos_token_id if model.generation_config is not None else None
+    if isinstance(configured, int):
+        ids.add(configured)
+    elif configured is not None:
+        ids.update(configured)
+    return tuple(sorted(ids))
+
+
+def load_model_config(config: ModelConfig) -> Any:
+    """Return the model's configuration with the user's changes; a field that it does not have is an error."""
+    model_config, unknown = _load(
+        AutoConfig,
+        config.path,
+        model_folder(config.path),
+        trust_remote_code=config.trust_remote_code,
+        return_unused_kwargs=True,
+        **config.override_config,
+    )
+    if unknown:
+        raise ArcherError(
+            f"actor_rollout_ref.model.override_config: the configuration of {config.path} "
+            f"({model_config.model_type}) has no field {', '.join(unknown)}. "
+            f"Its fields are listed in {config.path}/config.json."
+        )
+    return model_config
+
+
+def _local_folder(path: str, key: str) -> Path | None:
+    """Return the folder that `path` names, or None for a hub id; `key` is what an error points at."""
+    if path == BUILTIN:
+        return tiny_reasoner_path()
+    if path.startswith("builtin:"):
+        raise ArcherError(f"{key}={path}: the only built-in model is {BUILTIN}.")
+    folder = Path(path).expanduser()
+    looks_local = path.startswith(("/", ".", "~")) or path.count("/") > 1 or folder.exists()
+    if looks_local and not folder.is_dir():
+        raise ArcherError(f"{key}={path}: there is no such folder.")
+    return folder if looks_local else None
+
+
+def _load(kind: Any, path: str, source: str, **options: Any) -> Any:
+    """Call `kind.from_pretrained(source)`; `path` is how the user named it."""
+    try:
+        return kind.from_pretrained(source, **options)
+    except (OSError, ValueError, ImportError, SafetensorError) as error:
+        raise ArcherError(
+            f"{path} could not be loaded: {str(error).splitlines()[0]} "
+            "Expected a local folder or a hub id of a causal language model."
+        ) from error
+
+
+class SamplingWeights:
+    """The model that the rollout uses: the policy itself in float32, a narrower copy otherwise.
+
+    Decoding under autocast would convert every weight for every token. A policy that is not trained needs no
+    copy: it is narrowed itself.
+    """
+
+    def __init__(self, policy: PreTrainedModel, compute: Compute, trains: bool = True) -> None:
+        self._policy = policy
+        self.model = copy.deepcopy(policy) if compute.mixed and trains else policy
+        if compute.mixed or not trains:
+            narrow(self.model, compute)
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Take over the policy's current weights."""
+        if self.model is not self._policy:
+            for target, source in zip(self.model.parameters(), self._policy.parameters(), strict=True):
+                target.copy_(source)
+
+
+def narrow(model: PreTrainedModel, compute: Compute) -> None:
+    """Turn a model into one that only samples: its weights take the number format of the products."""
+    model.eval()
+    model.requires_grad_(False)
+    # Buffers stay as they are: rounded rotary frequencies give late positions wrong angles.
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(compute.dtype)

@@ -1,0 +1,153 @@
+"""Log-probabilities and entropies of response tokens under a model.
+
+The head (hidden size x vocabulary) runs only at the positions that emit response tokens, a chunk of
+tokens at a time, and is recomputed in the backward pass where a chunk is large: the [tokens, vocabulary]
+matrix of logits never exists as a whole.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+from archer.generation.batch import MicroBatch
+from archer.generation.device import Compute
+
+CHUNK_ELEMENTS = 2**27  # logits per chunk: 512 MiB of float32
+RECOMPUTE_ELEMENTS = 2**24  # smaller chunks are kept for the backward pass instead of recomputed
+
+
+@dataclass(frozen=True)
+class TokenStats:
+    """Per response token: log-probability of the token and entropy of its distribution, in nats."""
+
+    log_probs: Tensor  # [n, L], zero outside the mask
+    entropy: Tensor  # [n, L], zero outside the mask
+
+    @classmethod
+    def zeros(cls, shape: torch.Size) -> "TokenStats":
+        """Return a place to gather those of a whole step, [N, L] on the CPU."""
+        return cls(torch.zeros(shape), torch.zeros(shape))
+
+    def detached(self) -> "TokenStats":
+        """Return the values without the graph they came from."""
+        return TokenStats(self.log_probs.detach(), self.entropy.detach())
+
+    def put(self, batch: MicroBatch, stats: "TokenStats") -> None:
+        """Fill in the rows of a micro-batch."""
+        width = batch.mask.shape[1]
+        self.log_probs[batch.rows, :width] = stats.log_probs.float().cpu()
+        self.entropy[batch.rows, :width] = stats.entropy.float().cpu()
+
+
+class Policy:
+    """A causal language model seen as a distribution over response tokens at a sampling temperature."""
+
+    def __init__(self, model: PreTrainedModel, compute: Compute, temperature: float) -> None:
+        self.model = model
+        self.compute = compute
+        self.temperature = temperature
+        self._plain_head = self._head_is_plain()
+
+    def run_head_everywhere(self) -> None:
+        """Run the head at every position in one piece, for a tracer that reads it like any other module."""
+        self._plain_head = False
+
+    def token_stats(self, batch: MicroBatch, entropy_grad: bool = False) -> TokenStats:
+        """Run the model on a micro-batch; gradients flow when grad mode is on.
+
+        Entropy carries a gradient only with `entropy_grad` (an entropy bonus in the loss).
+        """
+        tokens = batch.response_tokens
+        with self.compute.autocast():
+            if self._plain_head:
+                hidden = self.model.base_model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
+                log_probs, entropy = self._through_head(batch.gather(hidden), tokens, entropy_grad)
+            else:
+                logits = self.model(input_ids=batch.input_ids, use_cache=False).logits
+                log_probs, entropy = token_statistics(
+                    batch.gather(logits), tokens, self.temperature, entropy_grad
+                )
+        return TokenStats(batch.scatter(log_probs), batch.scatter(entropy))
+
+    def _through_head(self, hidden: Tensor, tokens: Tensor, entropy_grad: bool) -> tuple[Tensor, Tensor]:
+        head = self.model.get_output_embeddings()
+        vocabulary = head.weight.shape[0]
+        size = max(1, CHUNK_ELEMENTS // vocabulary)
+
+        def chunk(h: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+            return token_statistics(head(h), t, self.temperature, entropy_grad)
+
+        def recomputed(h: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+            if entropy_grad or torch._C._current_graph_task_id() == -1:
+                return chunk(h, t)
+            # Inside the backward only what has a gradient is wanted again.
+            log_probs = token_log_probs(head(h), t, self.temperature)[0]
+            return log_probs, torch.empty_like(log_probs.detach())
+
+        parts = []
+        for h, t in zip(hidden.split(size), tokens.split(size), strict=True):
+            if torch.is_grad_enabled() and len(h) * vocabulary > RECOMPUTE_ELEMENTS:
+                parts.append(checkpoint(recomputed, h, t, use_reentrant=False))
+            else:
+                parts.append(chunk(h, t))
+        return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+
+    @torch.no_grad()
+    def _head_is_plain(self) -> bool:
+        """Whether logits are head(last hidden state) and nothing else, found by watching a forward pass.
+
+        Some architectures scale or cap their logits; for those the model's own forward is used. The
+        comparison is exact: a cap is almost invisible where logits are small, and training makes them grow.
+        """
+        head = self.model.get_output_embeddings()
+        if not isinstance(head, nn.Linear) or self.model.base_model is self.model:
+            return False
+        seen: list[Tensor] = []
+        hooks = (
+            self.model.base_model.register_forward_hook(
+                lambda _, __, out: seen.append(out.last_hidden_state)
+            ),
+            head.register_forward_hook(lambda _, inputs, out: seen.extend((inputs[0], out))),
+        )
+        probe = torch.arange(1, 9, device=self.compute.device)[None] % head.weight.shape[0]
+        logits = self.model(input_ids=probe, use_cache=False).logits
+        for hook in hooks:
+            hook.remove()
+        if len(seen) != 3:
+            return False
+        hidden, head_input, head_output = seen
+        return torch.equal(hidden, head_input) and torch.equal(head_output.float(), logits.float())
+
+
+def token_log_probs(
+    logits: Tensor,  # [T, V]
+    tokens: Tensor,  # [T]
+    temperature: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # [T], [T], [T, V]
+    """Return log pi(token) = z_a - logsumexp(z), the logsumexp, and z = logits / temperature, in float32."""
+    z = logits.float()
+    if temperature != 1:
+        z = z / temperature
+    normaliser = z.logsumexp(-1)
+    return z.gather(-1, tokens[:, None])[:, 0] - normaliser, normaliser, z
+
+
+def token_statistics(
+    logits: Tensor,  # [T, V]
+    tokens: Tensor,  # [T]
+    temperature: float,
+    entropy_grad: bool = False,
+) -> tuple[Tensor, Tensor]:  # [T], [T]
+    """Return log pi(token) and the entropy of pi = softmax(logits / temperature), in float32.
+
+    log pi(a) = z_a - logsumexp(z),   H = logsumexp(z) - sum_v pi_v z_v,   z = logits / temperature.
+    """
+    log_probs, normaliser, z = token_log_probs(logits, tokens, temperature)
+    with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
+        probs = (z - normaliser[:, None]).exp()
+        # A logit of -inf has probability 0 and adds nothing, but 0 * -inf would be NaN.
+        entropy = normaliser - (probs * z.masked_fill(probs == 0, 0.0)).sum(-1)
+    return log_probs, entropy

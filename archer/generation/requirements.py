@@ -1,0 +1,69 @@
+"""What prompts, rewards and model must have in common before anything is sampled."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from transformers import DynamicCache
+
+from archer.data.config import DataConfig
+from archer.data.prompts import Prompt, PromptDataset, load_prompts
+from archer.errors import ArcherError
+from archer.rewards import RewardScorer
+
+
+def load_dataset(
+    data: DataConfig, tokenizer: Any, files: tuple[str, ...], max_samples: int, seed: int | None = None
+) -> PromptDataset:
+    """Read prompts as `data.*` says; with a seed `max_samples` rows are drawn instead of the first taken."""
+    return load_prompts(
+        files,
+        tokenizer,
+        prompt_key=data.prompt_key,
+        reward_fn_key=data.reward_fn_key,
+        max_prompt_length=data.max_prompt_length,
+        filter_overlong_prompts=data.filter_overlong_prompts,
+        max_samples=max_samples,
+        shuffle=seed is not None,
+        seed=seed or 0,
+        apply_chat_template_kwargs=data.apply_chat_template_kwargs,
+    )
+
+
+def check_rewards(scorer: RewardScorer, prompts: Sequence[Prompt], key: str) -> None:
+    """Refuse prompts that no rule can judge, before training."""
+    for prompt in prompts:
+        try:
+            scorer.check(prompt.data_source, prompt.ground_truth)
+        except ArcherError as error:
+            raise ArcherError(f"{key}, prompt {prompt.index + 1}: {error}") from error
+
+
+def check_cache(model: Any) -> None:
+    """Refuse architectures whose state cannot be shared out to the responses of a group."""
+    layers = DynamicCache(config=model.config).layers
+    if any(not hasattr(layer, "batch_repeat_interleave") for layer in layers):
+        raise ArcherError(
+            f"{type(model).__name__} keeps a state that is not a key-value cache, which engine=local cannot "
+            "sample from. Choose a model with attention layers."
+        )
+
+
+def check_vocabulary(model: Any, prompts: Sequence[Prompt]) -> None:
+    """Refuse prompts with tokens that the model has no embedding for: a tokenizer that is not the model's."""
+    known = model.get_input_embeddings().weight.shape[0]
+    for prompt in prompts:
+        if max(prompt.token_ids) >= known:
+            raise ArcherError(
+                f"Prompt {prompt.index} has token {max(prompt.token_ids)}, but the model has {known} "
+                "embeddings: the tokenizer is not the model's. Check actor_rollout_ref.model.tokenizer_path."
+            )
+
+
+def check_context(model: Any, longest: int, path: str) -> None:
+    """Refuse lengths that the model's positions cannot hold; `longest` is prompt plus response."""
+    limit = model.config.to_dict().get("max_position_embeddings")
+    if limit is not None and longest > limit:
+        raise ArcherError(
+            f"data.max_prompt_length + data.max_response_length = {longest} is more than the {limit} "
+            f"positions of {path}. Lower one of them."
+        )

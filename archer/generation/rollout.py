@@ -1,0 +1,204 @@
+"""Sampling of responses with a key-value cache.
+
+A prompt is read once and its cache is shared out to the n responses of its group; rows that have ended
+leave the batch. On CUDA decoding runs on a static cache through a compiled forward instead (`static.py`),
+where shapes must not change, so rows stay until all have ended.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
+
+from archer.data.prompts import Prompt
+from archer.generation.batch import Responses, concatenate
+from archer.generation.cache import StaticDecoder, growing_cache
+from archer.generation.device import Compute
+from archer.generation.sampling import SamplingParams, sample_tokens
+
+COMPACT_SHARE = 0.75  # drop ended rows once fewer than this share of the batch is still going
+
+
+@dataclass(frozen=True)
+class RolloutLimits:
+    """How long responses may get and how many are decoded at a time."""
+
+    max_response_length: int
+    max_num_seqs: int
+    max_prompt_length: int = 0  # lets static decoding use one cache length for all batches
+
+
+class Rollout:
+    """Draws responses from the current weights of a model."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        compute: Compute,
+        limits: RolloutLimits,
+        stop_ids: Sequence[int],
+        pad_id: int,
+        compile_decoding: bool = False,
+    ) -> None:
+        self.model = model
+        self.compute = compute
+        self.limits = limits
+        self.pad_id = pad_id
+        self.stop_ids = torch.tensor(stop_ids, device=compute.device)
+        self._static = StaticDecoder(model) if compile_decoding and compute.device.type == "cuda" else None
+
+    @torch.no_grad()
+    def generate(
+        self, prompts: Sequence[Prompt], n: int, params: SamplingParams, generator: torch.Generator
+    ) -> Responses:
+        """Return n responses per prompt; the responses of a prompt are consecutive rows.
+
+        `generator` lives on the compute device; the same state gives the same responses.
+        """
+        n_at_once = min(n, self.limits.max_num_seqs)
+        groups_at_once = self.limits.max_num_seqs // n_at_once  # 1 where a group has to be divided
+        training = self.model.training
+        self.model.eval()  # in training mode gradient checkpointing would switch the cache off
+        parts = [
+            self._generate(
+                prompts[start : start + groups_at_once], min(n_at_once, n - done), params, generator
+            )
+            for start in range(0, len(prompts), groups_at_once)
+            for done in range(0, n, n_at_once)
+        ]
+        self.model.train(training)
+        return concatenate(parts)
+
+    def _generate(
+        self, prompts: Sequence[Prompt], n: int, params: SamplingParams, generator: torch.Generator
+    ) -> Responses:
+        with self.compute.autocast():
+            state = self._prefill(prompts, n)
+            out = _Transcript(
+                len(prompts) * n, self.limits.max_response_length, self.pad_id, self.compute.device
+            )
+            while True:
+                tokens, log_probs = sample_tokens(state.logits, params, generator)
+                ended = torch.isin(tokens, self.stop_ids)
+                out.append(state.rows, tokens, log_probs, ended)
+                if out.full or bool((out.ended[state.rows]).all()):
+                    break
+                state = self._decode(state, tokens, out)
+        return out.responses(tuple(prompt for prompt in prompts for _ in range(n)))
+
+    def _prefill(self, prompts: Sequence[Prompt], n: int) -> "_State":
+        """Read every prompt once (left-padded), then repeat its cache for the n responses of the group."""
+        device = self.compute.device
+        lengths = torch.tensor([len(prompt.token_ids) for prompt in prompts], device=device)
+        longest = int(lengths.max())
+        ids = torch.full((len(prompts), longest), self.pad_id, device=device)
+        for row, prompt in enumerate(prompts):
+            ids[row, longest - len(prompt.token_ids) :] = torch.tensor(prompt.token_ids, device=device)
+        real = torch.arange(longest, device=device) >= (longest - lengths)[:, None]  # [P, S]
+        padded = not bool(real.all())
+        # With the configuration the cache forgets what leaves a sliding window; the static one wants it all.
+        cache = growing_cache(self.model.config) if self._static is None else DynamicCache()
+        output = self.model(
+            input_ids=ids,
+            attention_mask=real.long() if padded else None,
+            position_ids=(real.cumsum(-1) - 1).clamp(min=0) if padded else None,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        cache.batch_repeat_interleave(n)
+        state = _State(
+            rows=torch.arange(len(prompts) * n, device=device),
+            logits=output.logits[:, -1].repeat_interleave(n, 0),
+            positions=lengths.repeat_interleave(n),
+            real=real.repeat_interleave(n, 0) if padded else None,
+            cache=cache if self._static is None else DynamicCache(),  # the static decoder has its own copy
+        )
+        if self._static is not None:
+            total = max(longest, self.limits.max_prompt_length) + self.limits.max_response_length
+            self._static.start(cache, longest, total - longest, state.real)
+        return state
+
+    def _decode(self, state: "_State", tokens: Tensor, out: "_Transcript") -> "_State":
+        """Feed the sampled tokens and return the state that emits the next ones."""
+        if self._static is not None:
+            logits = self._static.step(tokens, state.positions)
+            return _State(state.rows, logits, state.positions + 1, state.real, state.cache)
+        state, tokens = _compact(state, tokens, out.ended)
+        real = state.real
+        if real is not None:
+            real = torch.cat([real, real.new_ones(len(real), 1)], dim=1)
+        output = self.model(
+            input_ids=tokens[:, None],
+            attention_mask=real.long() if real is not None else None,
+            position_ids=state.positions[:, None],
+            past_key_values=state.cache,
+            use_cache=True,
+        )
+        return _State(state.rows, output.logits[:, -1], state.positions + 1, real, state.cache)
+
+
+@dataclass(frozen=True)
+class _State:
+    """What decoding continues from: one line per row still in the batch."""
+
+    rows: Tensor  # [B] which response each line belongs to
+    logits: Tensor  # [B, V] of the next token
+    positions: Tensor  # [B] position of the next token
+    real: Tensor | None  # [B, S] False at left padding; None: nothing is padded
+    cache: DynamicCache
+
+
+def _compact(state: _State, tokens: Tensor, ended: Tensor) -> tuple[_State, Tensor]:
+    """Remove the lines whose response has ended, once enough of them have."""
+    going = ~ended[state.rows]
+    if int(going.sum()) > COMPACT_SHARE * len(going):
+        return state, tokens
+    keep = going.nonzero()[:, 0]
+    state.cache.batch_select_indices(keep)
+    compacted = _State(
+        rows=state.rows[keep],
+        logits=state.logits[keep],
+        positions=state.positions[keep],
+        real=None if state.real is None else state.real[keep],
+        cache=state.cache,
+    )
+    return compacted, tokens[keep]
+
+
+class _Transcript:
+    """The tokens sampled so far, one row per response."""
+
+    def __init__(self, rows: int, limit: int, pad_id: int, device: torch.device) -> None:
+        self.tokens = torch.full((rows, limit), pad_id, device=device)
+        self.log_probs = torch.zeros(rows, limit, device=device)
+        self.mask = torch.zeros(rows, limit, dtype=torch.bool, device=device)
+        self.ended = torch.zeros(rows, dtype=torch.bool, device=device)
+        self.length = 0
+
+    @property
+    def full(self) -> bool:
+        return self.length == self.tokens.shape[1]
+
+    def append(self, rows: Tensor, tokens: Tensor, log_probs: Tensor, ended: Tensor) -> None:
+        """Add one token to the given rows; rows that had ended before ignore it."""
+        going = ~self.ended[rows]
+        here = rows[going]
+        self.tokens[here, self.length] = tokens[going]
+        self.log_probs[here, self.length] = log_probs[going]
+        self.mask[here, self.length] = True
+        self.ended[here] = ended[going]
+        self.length += 1
+
+    def responses(self, prompts: tuple[Prompt, ...]) -> Responses:
+        """Return everything sampled, cut to the longest response, on the CPU."""
+        longest = self.length
+        return Responses(
+            prompts=prompts,
+            tokens=self.tokens[:, :longest].cpu(),
+            mask=self.mask[:, :longest].cpu(),
+            log_probs=self.log_probs[:, :longest].cpu(),
+            finished=self.ended.cpu(),
+        )

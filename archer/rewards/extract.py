@@ -1,0 +1,184 @@
+r"""What a response says in the end: its final answer, or its program.
+
+An answer is a `\boxed{...}`, a phrase that marks it, perhaps the last number; a program is the last fenced
+block of Python. Every scan is linear in the length of the response, so no text can make extraction slow.
+"""
+
+import re
+import textwrap
+from collections import deque
+from collections.abc import Iterator
+
+_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])[ \t]*")
+_BARE_BOX_END = re.compile(r"[\s$]|\\[)\]]")
+_LAST_NUMBER = re.compile(
+    r"""(?:(?<![\w)\]}.])-)?    # a minus is a sign unless something stands before it to subtract from
+        (?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)
+        (?:[eE][+-]?[0-9]+)?
+        (?:/[0-9]+)?
+        (?:[ ]?\\?%)?""",
+    re.VERBOSE,
+)
+
+_BETWEEN_BOXES = re.compile(
+    r"(?:[\s$]|\\[()\[\],; ]|\\quad)*(?:[,;]|(?:,\s*)?(?:and|or)(?![A-Za-z])|,?\s*\\text\{\s*(?:and|or)\s*\})"
+    r"(?:[\s$]|\\[()\[\],; ]|\\quad)*"
+)
+_MAX_BETWEEN, _MAX_BOXES = 60, 50
+_MARK = re.compile(
+    r"""^[ \t]*\#{4}                                            # GSM8K's mark
+        |<answer>
+        |\banswer(?:\s+(?:to|of|for)\s[^.:=\n]{0,80}?)?         # the (final) answer (to the question)
+         [\s*_]{0,5}(?::|=|\bis\b)[\s*_]{0,5}:?""",
+    re.VERBOSE | re.IGNORECASE | re.MULTILINE,
+)
+_DISPLAYS = (("$$", "$$"), ("\\[", "\\]"))
+_SENTENCE_END = re.compile(r"\n|\.(?=\s|$)|</answer>")
+_EMPHASIS = "*_` \t\n"
+
+_THINK_OPEN, _THINK_CLOSE = "<think>", "</think>"
+_FENCE = re.compile(r"[ \t]*(?P<marks>`{3,}+|~{3,}+)[ \t]*(?P<language>[\w+#.-]*)(?P<rest>[^`\n]*)$")
+_PYTHON = {"python", "python3", "py", "py3", "python-3"}
+
+
+def final_part(response: str) -> str:
+    """Return the part of a response that may hold its answer: none of it is thinking.
+
+    After a `</think>` only what follows the last one counts (chat templates often open the block in the
+    prompt, so the response may hold the closing tag alone). From a `<think>` that is never closed, nothing
+    counts.
+    """
+    close = response.rfind(_THINK_CLOSE)
+    part = response if close < 0 else response[close + len(_THINK_CLOSE) :]
+    return part.partition(_THINK_OPEN)[0]
+
+
+def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    matches = deque(pattern.finditer(text), maxlen=1)
+    return matches[0] if matches else None
+
+
+def last_boxed(text: str) -> str | None:
+    r"""Return the content of the last `\boxed{...}` or `\fbox{...}`, or of a bare `\boxed 3`.
+
+    Braces are matched, and escaped ones (`\{`) are not counted. A last box that is never closed gives None:
+    the response was cut off while it wrote its answer, and an earlier box is not what it meant to say.
+    """
+    box = _last(_BOX, text)
+    if box is None or box.end() == len(text):
+        return None
+    start = box.end()
+    if text[start] != "{":
+        end = _BARE_BOX_END.search(text, start)
+        return text[start : end.start() if end else len(text)].rstrip(".,;") or None
+    end_brace = closing_brace(text, start)
+    return None if end_brace is None else text[start + 1 : end_brace].strip()
+
+
+def boxed_answer(text: str) -> str | None:
+    r"""Return the last box, or the last few as one list if nothing but commas, "and" or "or" joins them.
+
+    `\boxed{2} and \boxed{3}` are two answers, right where two are asked for, and wrong where one is.
+    """
+    boxes = [(match.start(), match.end()) for match in _BOX.finditer(text)]
+    last = last_boxed(text)
+    if last is None:
+        return None
+    contents, alternatives, start = [last], False, boxes[-1][0]
+    for box_start, content_start in boxes[-2 : -1 - _MAX_BOXES : -1]:
+        end = closing_brace(text, content_start) if text[content_start] == "{" else None
+        if end is None or not 0 < start - end <= _MAX_BETWEEN:
+            break
+        between = text[end + 1 : start]
+        if not _BETWEEN_BOXES.fullmatch(between):
+            break
+        contents.append(text[content_start + 1 : end].strip())
+        alternatives, start = alternatives or "or" in between, box_start
+    distinct = list(dict.fromkeys(reversed(contents)))
+    return (r" \text{ or } " if alternatives else "; ").join(distinct)
+
+
+def closing_brace(text: str, opening: int) -> int | None:
+    """Return the index of the brace that closes the one at `opening`, or None if it stays open."""
+    depth, position = 0, opening
+    while position < len(text):
+        character = text[position]
+        if character == "\\":
+            position += 1  # the next character is escaped, or is the first letter of a command
+        elif character == "{":
+            depth += 1
+        elif character == "}":
+            depth -= 1
+            if depth == 0:
+                return position
+        position += 1
+    return None
+
+
+def last_number(text: str) -> str | None:
+    """Return the last number in the text (`-3`, `1,234`, `0.5`, `3/4`, `50%`), or None."""
+    found = _last(_LAST_NUMBER, text)
+    return found and found[0]
+
+
+def marked_answer(text: str) -> str | None:
+    """Return what follows the last "answer is", "Answer:", "####" or `<answer>`, up to its sentence's end."""
+    mark = _last(_MARK, text)
+    if mark is None:
+        return None
+    text = text[mark.end() :].lstrip(_EMPHASIS)
+    for opening, closing in _DISPLAYS:
+        end = text.find(closing, len(opening))
+        if text.startswith(opening) and end > 0:
+            return text[len(opening) : end].strip() or None
+    sentence_end = _SENTENCE_END.search(text)
+    return text[: sentence_end.start() if sentence_end else len(text)].strip(_EMPHASIS) or None
+
+
+def extract_answer(response: str, last_number_fallback: bool) -> str | None:
+    """Return the response's final answer, or None if it gives none.
+
+    A box is an answer wherever it stands; a response without one may mark its answer in words. With
+    `last_number_fallback` the last number of a response that has neither is taken. A response whose last box
+    is cut off gives no answer at all.
+    """
+    part = final_part(response)
+    if _BOX.search(part):
+        return boxed_answer(part)
+    return marked_answer(part) or (last_number(part) if last_number_fallback else None)
+
+
+def extract_program(response: str) -> str | None:
+    """Return the last Python program of a response, or None if it gives none.
+
+    Thinking does not count: nothing before the last `</think>`, nothing after a `<think>` that stays open.
+    A block marked as Python is preferred to one without a mark. When the last block is never closed, the
+    response was cut off while it wrote its program, and an earlier one is not what it meant to say.
+    """
+    blocks = list(_blocks(final_part(response)))
+    marked = [text for language, text in blocks if language.lower() in _PYTHON]
+    candidates = marked or [text for language, text in blocks if not language]
+    if not candidates or not candidates[-1].strip():
+        return None
+    return textwrap.dedent(candidates[-1])
+
+
+def _blocks(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the language and the content of each block; one that is never closed has none."""
+    opening: re.Match[str] | None = None
+    lines: list[str] = []
+    for line in text.split("\n"):
+        fence = _FENCE.match(line)
+        if opening is None:
+            opening, lines = fence, []
+        elif fence and _closes(fence, opening):
+            yield opening["language"], "\n".join(lines) + "\n"
+            opening = None
+        else:
+            lines.append(line)
+    if opening is not None:
+        yield opening["language"], ""
+
+
+def _closes(fence: re.Match[str], opening: re.Match[str]) -> bool:
+    return fence["marks"].startswith(opening["marks"]) and not (fence["language"] or fence["rest"].strip())

@@ -1,0 +1,159 @@
+"""The folder of a run: whose it is, and what lies where.
+
+config.yaml      the resolved configuration
+metrics.jsonl    one line per step
+checkpoints/     see checkpoint.py
+result.json      figures of the finished run
+"""
+
+import json
+import uuid
+from pathlib import Path
+from typing import IO, Any
+
+import yaml
+from omegaconf import OmegaConf
+
+from archer.config.compose import to_yaml
+from archer.config.parse import defaults, flat
+from archer.config.root import TrainConfig
+from archer.errors import ArcherError
+from archer.files import lock, write_atomically
+from archer.runs.checkpoint import Checkpoint, CheckpointFolder, checkpoint_at
+
+MAY_CHANGE = (
+    "trainer.",
+    "engine.",
+    "reward.num_workers",
+    "reward.timeout_s",
+    "data.val_",
+    "actor_rollout_ref.rollout.val_kwargs",
+    "actor_rollout_ref.rollout.max_num_seqs",
+    "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu",
+)
+MAY_NOT_CHANGE = (
+    "trainer.skip_optimizer_step",
+    "trainer.influence_trace.skip_optimizer_step",
+    "engine.name",
+)
+
+
+class RunFolder:
+    """A claimed run folder: one training process at a time, one configuration."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.path = config.run_dir
+        self.checkpoints = CheckpointFolder(self.path / "checkpoints", config.trainer.max_actor_ckpt_to_keep)
+        self._config = config
+        self._lock: IO[str] | None = None
+
+    @property
+    def metrics_file(self) -> Path:
+        """One JSON object per step."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def run_id(self) -> str:
+        """Name of this run for trackers, made once per folder."""
+        return (self.path / ".run_id").read_text().strip()
+
+    def inspect(self) -> Checkpoint | None:
+        """Return the checkpoint to resume from, or refuse a folder that is not this run's; change nothing."""
+        config_file = self.path / "config.yaml"
+        if self.path.exists() and not self.path.is_dir():
+            raise ArcherError(f"{self.path} is a file; the run needs a folder. {_elsewhere()}")
+        if self._holds_files() and not config_file.is_file():
+            raise ArcherError(
+                f"{self.path} holds files but no config.yaml, so it is not the folder of an Archer run. "
+                f"{_elsewhere()}"
+            )
+        if config_file.is_file():
+            self._check_owner(config_file)
+        return self._starting_point()
+
+    def claim(self) -> Checkpoint | None:
+        """Take the folder for this run and return the checkpoint to resume from.
+
+        Nothing that is there is changed, and the configuration is only written by `settle`: a command that
+        fails before training leaves no mark on a new folder.
+        """
+        start = self.inspect()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = lock(
+                self.path / ".lock", f"Another process is training in {self.path}. {_elsewhere()}"
+            )
+            self.checkpoints.clean()
+            if not (self.path / ".run_id").is_file():
+                write_atomically(self.path / ".run_id", uuid.uuid4().hex[:8])
+        except OSError as error:
+            raise ArcherError(f"{self.path} cannot be written: {error.strerror}. {_elsewhere()}") from error
+        return start
+
+    def settle(self) -> None:
+        """Make the folder this run's: everything that could be checked has been."""
+        write_atomically(self.path / "config.yaml", to_yaml(self._config))
+
+    def write_result(self, result: dict[str, Any]) -> None:
+        """Write the figures of the finished run."""
+        write_atomically(self.path / "result.json", json.dumps(result, indent=2) + "\n")
+
+    def release(self) -> None:
+        """Let another process have the folder."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _starting_point(self) -> Checkpoint | None:
+        trainer = self._config.trainer
+        newest = self.checkpoints.latest()
+        if trainer.resume_mode == "disable" and (newest is not None or self.metrics_file.is_file()):
+            raise ArcherError(
+                f"trainer.resume_mode=disable, but {self.path} holds a run already, which would be lost. "
+                f"{_elsewhere()}"
+            )
+        if trainer.resume_mode == "resume_path":
+            assert trainer.resume_from_path is not None
+            chosen = checkpoint_at(trainer.resume_from_path)
+            if newest is None or newest.step <= chosen.step:
+                return chosen
+            if self.path.resolve() in chosen.path.resolve().parents:
+                raise ArcherError(
+                    f"{self.path} holds later checkpoints than step {chosen.step}, which would be lost. "
+                    f"{_elsewhere()}"
+                )
+        return newest  # also where this run, begun from another's checkpoint, has got further since
+
+    def _check_owner(self, config_file: Path) -> None:
+        try:
+            stored = flat(_tree(OmegaConf.load(config_file)))
+        except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
+            raise ArcherError(f"{config_file} cannot be read as a configuration: {error}") from error
+        theirs = flat(defaults(TrainConfig)) | stored  # settings that did not exist then had no effect
+        ours = flat(_tree(OmegaConf.create(to_yaml(self._config))))
+        different = [
+            f"  {key}: {theirs.get(key)!r} there, {ours.get(key)!r} now"
+            for key in sorted(theirs.keys() | ours.keys())
+            if theirs.get(key) != ours.get(key) and not _may_change(key)
+        ]
+        if different:
+            raise ArcherError(
+                f"{self.path} belongs to a run with another configuration:\n"
+                + "\n".join(different)
+                + f"\n{_elsewhere()} Or give the same settings to resume that run."
+            )
+
+    def _holds_files(self) -> bool:
+        return self.path.is_dir() and any(not path.name.startswith(".") for path in self.path.iterdir())
+
+
+def _may_change(key: str) -> bool:
+    return key.startswith(MAY_CHANGE) and key not in MAY_NOT_CHANGE
+
+
+def _elsewhere() -> str:
+    return "Choose another trainer.experiment_name=NAME (or trainer.default_local_dir=FOLDER)."
+
+
+def _tree(config: Any) -> Any:
+    return OmegaConf.to_container(config)

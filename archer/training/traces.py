@@ -1,0 +1,151 @@
+"""Both traces of a run, whatever the engine: the record of a step, and what is written of it."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from archer.config.root import TrainConfig
+from archer.errors import ArcherError
+from archer.influence import Group
+from archer.trace.reader import is_trace
+from archer.trace.schema import TraceKind, TraceStep
+from archer.trace.vocab import Vocab, vocab_from_tokenizer
+from archer.trace.writer import NullTraceWriter, StepSink, TraceWriter
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """The N responses that a step trains on, the longest L tokens long: on the CPU, zero outside the mask."""
+
+    step: int
+    prompts: Sequence[Any]  # N lists of token ids
+    sample_index: Sequence[int]  # N places of the prompts in the dataset
+    groups: Sequence[int]  # N numbers of prompts within the step
+    tokens: Tensor  # [N, L] int64
+    mask: Tensor  # [N, L] bool
+    entropy: Tensor  # [N, L] of the policy before the update
+    log_probs: Tensor  # [N, L] of the same
+    advantages: Tensor  # [N, L]
+    scores: Tensor  # [N] rewards, shaped
+    correct: Tensor  # [N] bool: the raw verdicts
+
+    def trace_step(self, rows: list[int], influence: Tensor | None) -> TraceStep:
+        """Return the arrays of the chosen rows. influence: [N, L], NaN where nothing was computed."""
+        groups = [self.groups[row] for row in rows]
+        return TraceStep.from_batch(
+            entropies=self.entropy[rows].numpy(),
+            response_mask=self.mask[rows].numpy(),
+            responses=self.tokens[rows].numpy(),
+            response_index=rows,
+            log_probs=self.log_probs[rows].numpy(),
+            reward=self.scores[rows].numpy(),
+            accepted=self.correct[rows].numpy(),
+            group_id=groups,
+            uid=[f"step{self.step}-group{group}" for group in groups],
+            prompts=[self.prompts[row] for row in rows],
+            sample_index=[self.sample_index[row] for row in rows],
+            influence=None if influence is None else influence[rows].numpy(),
+            advantage=None if influence is None else self.advantages[rows].numpy(),
+        )
+
+
+def prompt_groups(groups: Sequence[int], correct: Sequence[bool]) -> list[Group]:
+    """Return the prompt groups of a step with their verdicts; both [N]."""
+    members: dict[int, list[int]] = {}
+    for row, group in enumerate(groups):
+        members.setdefault(group, []).append(row)
+    return [
+        Group(str(group), tuple(rows), tuple(bool(correct[row]) for row in rows))
+        for group, rows in members.items()
+    ]
+
+
+class Traces:
+    """Writes `entropy_trace/` over all responses of a step and `influence_trace/` over the selected ones."""
+
+    def __init__(self, config: TrainConfig, tokenizer: Any, resumed_at: int) -> None:
+        trainer = config.trainer
+        metadata = {
+            "project": trainer.project_name,
+            "experiment": trainer.experiment_name,
+            "model": config.actor_rollout_ref.model.path,
+            "temperature": config.actor_rollout_ref.rollout.temperature,
+        }
+        enabled = trainer.entropy_trace.enable or trainer.influence_trace.enable
+        vocab = vocab_from_tokenizer(tokenizer) if enabled else None
+        self.entropy: StepSink = NullTraceWriter()
+        self.influence: StepSink = NullTraceWriter()
+        if trainer.entropy_trace.enable:
+            options = trainer.entropy_trace
+            folder = _folder(config, options.output_dir, "entropy_trace", resumed_at)
+            self.entropy = _writer(
+                folder, "entropy", options.write_every, options.fsync, metadata, vocab, resumed_at
+            )
+        if trainer.influence_trace.enable:
+            knobs = trainer.influence_trace
+            folder = _folder(config, knobs.output_dir, "influence_trace", resumed_at)
+            details = metadata | {"influence_trace": _plain(asdict(knobs))}
+            self.influence = _writer(
+                folder, "influence", knobs.write_every, knobs.fsync, details, vocab, resumed_at
+            )
+
+    def write(self, record: StepRecord, influence: Tensor | None, selected: Collection[int]) -> None:
+        """Hand the step's arrays to the background writers.
+
+        influence: [N, L], NaN where nothing was computed; None: nothing of the step was traced
+        selected:  the rows that were
+        """
+        step = record.step
+        if self.entropy.wants(step):
+            self.entropy.write(step, record.trace_step(list(range(len(record.mask))), None))
+        if influence is not None and self.influence.wants(step):
+            self.influence.write(step, record.trace_step(sorted(selected), influence))
+
+    def flush(self) -> None:
+        """Wait until everything handed over is written: before a checkpoint that counts it as done."""
+        self.entropy.flush()
+        self.influence.flush()
+
+    def close(self) -> None:
+        """Write what is in flight and end the writers."""
+        try:
+            self.entropy.close()
+        finally:
+            self.influence.close()
+
+
+def _folder(config: TrainConfig, chosen: str | None, name: str, resumed_at: int) -> Path:
+    """Return the trace folder; one outside the run folder must not hold another run's trace."""
+    if chosen is None:
+        return config.run_dir / name
+    folder = Path(chosen)
+    inside = config.run_dir.resolve() in folder.resolve().parents
+    if not inside and resumed_at == 0 and is_trace(folder):
+        raise ArcherError(
+            f"trainer.{name}.output_dir={chosen} holds a trace already, which would be lost. "
+            "Choose an empty folder."
+        )
+    return folder
+
+
+def _writer(
+    folder: Path,
+    kind: TraceKind,
+    write_every: int,
+    fsync: bool,
+    metadata: dict[str, Any],
+    vocab: Vocab | None,
+    resumed_at: int,
+) -> TraceWriter:
+    writer = TraceWriter(
+        folder, kind=kind, write_every=write_every, fsync=fsync, metadata=metadata, vocab=vocab
+    )
+    writer.truncate_after(resumed_at)
+    return writer
+
+
+def _plain(knobs: dict[str, Any]) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in knobs.items()}

@@ -1,0 +1,105 @@
+"""What is found out before a run on Ray begins: versions, verl's inside, Ray itself."""
+
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from packaging.requirements import Requirement as Specifier
+from packaging.specifiers import SpecifierSet
+
+from archer.engines.verl import cluster, versions
+from archer.engines.verl.trainer import ArcherTrainer, ValidationSample
+from archer.errors import ArcherError
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_versions_admitted_are_those_of_the_package():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["verl"]]
+    specifiers = {Specifier(text).name: Specifier(text).specifier for text in wanted}
+    verl = next(requirement for requirement in versions.ALWAYS if requirement.package == "verl")
+    assert specifiers["verl"] == SpecifierSet(f">={verl.least},<{verl.below}")
+    for requirement in versions.LOCAL:
+        assert specifiers[requirement.package] == SpecifierSet(f">={requirement.least}")
+        assert requirement.below is None, "verl's upper bounds are verl's"
+
+
+def with_versions(monkeypatch, **changed: str) -> None:
+    real = versions.installed
+    monkeypatch.setattr(versions, "installed", lambda name: changed.get(name) or real(name))
+
+
+@pytest.mark.parametrize("number", ["0.9.2", "0.10.0"])
+def test_a_verl_that_was_not_tried_is_refused(monkeypatch, number):
+    with_versions(monkeypatch, verl=number)
+    with pytest.raises(ArcherError, match=f"verl is {number}, expected verl >= 0.9.1, < 0.9.2"):
+        versions.check_versions("transformers_cpu")
+
+
+def test_a_trl_too_new_for_verl_is_named_and_none_is_fine(monkeypatch):
+    with_versions(monkeypatch, trl="1.2.0")
+    with pytest.raises(ArcherError, match=r"trl is 1\.2\.0, expected .*pip uninstall trl"):
+        versions.check_versions("transformers_cpu")
+    with_versions(monkeypatch, trl="0.24.0")
+    assert versions.check_versions("transformers_cpu")["trl"] == "0.24.0"
+    monkeypatch.undo()
+    versions.check_versions("transformers_cpu")
+
+
+def test_the_installed_verl_has_everything_that_the_engine_extends():
+    versions.check_internals("0.9.1")
+
+
+def test_another_inside_of_verl_is_told_in_one_line(monkeypatch):
+    changed = {"verl.workers.engine": ("EngineRegistry.gone",), "verl.no_such_module": ("anything",)}
+    monkeypatch.setattr(versions, "INTERNALS", changed)
+    with pytest.raises(ArcherError) as error:
+        versions.check_internals("0.9.1")
+    text = str(error.value)
+    assert "\n" not in text
+    assert "it has no verl.workers.engine.EngineRegistry.gone, verl.no_such_module" in text
+
+
+def test_one_of_two_spellings_is_enough():
+    assert list(versions.missing_internals({"math": ("taau|tau",)})) == []
+    assert list(versions.missing_internals({"math": ("taau|taaau",)})) == ["math.taau or taaau"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "expected"),
+    [
+        (
+            {"address": "10.0.0.1:6379"},
+            ConnectionError("no route"),
+            "Ray at 10.0.0.1:6379 could not be joined",
+        ),
+        (
+            {"address": "local"},
+            ValueError("bad memory\nmore"),
+            "could not be started: ValueError: bad memory\n",
+        ),
+        ({}, RuntimeError(), "could not be started: RuntimeError: no reason given"),
+    ],
+)
+def test_a_ray_that_does_not_start_is_a_message(monkeypatch, options, error, expected):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+    def refuse(**_):
+        raise error
+
+    monkeypatch.setattr("ray.init", refuse)
+    monkeypatch.setattr(cluster, "ray_options", lambda config, settings: options)
+    with pytest.raises(ArcherError) as raised, cluster.cluster(None, None):
+        pass
+    assert expected in str(raised.value)
+
+
+@pytest.mark.parametrize("wanted", [0, 1, 5])
+def test_as_many_generations_of_a_validation_are_kept_as_are_wanted(wanted):
+    trainer = SimpleNamespace(config=SimpleNamespace(trainer=SimpleNamespace(log_val_generations=wanted)))
+    ArcherTrainer._maybe_log_val_generations(trainer, ["1+1", "2+2"], ["2", "5"], [1.0, 0.0])
+    assert (
+        trainer.generations == [ValidationSample("1+1", "2", 1.0), ValidationSample("2+2", "5", 0.0)][:wanted]
+    )

@@ -1,0 +1,96 @@
+"""Accuracy on held-out prompts while training: its settings, its batches, the same streams every time."""
+
+import pytest
+import torch
+
+from archer.config import compose
+from archer.data.prompts import Prompt, PromptDataset
+from archer.evaluation.evaluator import Evaluator, summary_of, validation_sampling
+from archer.generation.batch import Responses
+from archer.rewards import RewardConfig, RewardResult, RewardScorer
+
+
+class CountingRollout:
+    """The response to a prompt of index i has i + 1 tokens, all of them drawn from the generator."""
+
+    def __init__(self, compute) -> None:
+        self.compute = compute
+        self.sizes: list[int] = []
+        self.params = None
+        self.drawn: list[torch.Tensor] = []
+
+    def generate(self, prompts, n, params, generator) -> Responses:
+        self.sizes.append(len(prompts))
+        self.params = params
+        rows = tuple(prompt for prompt in prompts for _ in range(n))
+        lengths = torch.tensor([prompt.index + 1 for prompt in rows])
+        mask = torch.arange(int(lengths.max())) < lengths[:, None]
+        tokens = torch.randint(1000, mask.shape, generator=generator)
+        self.drawn.append(tokens)
+        return Responses(rows, tokens, mask, torch.zeros(mask.shape), torch.ones(len(rows), dtype=torch.bool))
+
+
+class ParityJudge:
+    """Right where the first token is even."""
+
+    scorer = RewardScorer(RewardConfig())
+
+    def verdicts(self, responses):
+        first = responses.tokens[:, 0].tolist()
+        return [str(token) for token in first], [RewardResult.of_verdict(token % 2 == 0) for token in first]
+
+
+@pytest.fixture
+def make_validator(compute):
+    def make(*overrides: str) -> tuple[Evaluator, CountingRollout]:
+        config = compose([*overrides])
+        sources = ["math", "aime24", "math", "aime24", "aime24"]
+        prompts = [Prompt(i, (), (1, 2), source, "0", {}) for i, source in enumerate(sources)]
+        rollout = CountingRollout(compute)
+        dataset = PromptDataset(prompts, 0)
+        return Evaluator(dataset, rollout, ParityJudge(), validation_sampling(config)), rollout
+
+    return make
+
+
+SAMPLED = (
+    "actor_rollout_ref.rollout.val_kwargs.n=4",
+    "actor_rollout_ref.rollout.val_kwargs.do_sample=True",
+    "actor_rollout_ref.rollout.val_kwargs.temperature=0.6",
+    "actor_rollout_ref.rollout.val_kwargs.top_p=0.9",
+    "actor_rollout_ref.rollout.val_kwargs.top_k=7",
+)
+
+
+def test_every_validation_uses_the_same_random_streams(make_validator):
+    validator, rollout = make_validator(*SAMPLED)
+    assert summary_of(validator) == summary_of(validator)
+    assert torch.equal(*rollout.drawn)
+
+
+def test_validation_samples_with_its_own_settings_in_batches_of_its_own_size(make_validator):
+    validator, rollout = make_validator(*SAMPLED, "data.val_batch_size=2")
+    result = summary_of(validator)
+    assert rollout.sizes == [2, 2, 1]
+    params = rollout.params
+    assert (params.temperature, params.top_p, params.top_k, params.do_sample) == (0.6, 0.9, 7, True)
+    verdicts = [(tokens[:, 0] % 2 == 0).view(-1, 4) for tokens in rollout.drawn]
+    share = torch.cat(verdicts).float().mean(-1)
+    assert result.overall.avg == pytest.approx(float(share.mean()))
+    assert result.metrics()["val-core/math/acc/mean@4"] == pytest.approx(float(share[[0, 2]].mean()))
+    assert result.metrics()["val-core/aime24/acc/pass@4"] == pytest.approx(
+        float((share[[1, 3, 4]] > 0).float().mean())
+    )
+    assert result.metrics()["val-aux/aime24/response_length/mean"] == pytest.approx((2 + 4 + 5) / 3)
+
+
+def test_without_a_batch_size_as_many_prompts_go_together_as_may_be_decoded_at_a_time(make_validator):
+    validator, rollout = make_validator(*SAMPLED, "actor_rollout_ref.rollout.max_num_seqs=12")
+    summary_of(validator)
+    assert rollout.sizes == [3, 2]
+
+
+def test_a_request_to_stop_ends_a_validation_between_batches_without_a_result(make_validator):
+    validator, rollout = make_validator("data.val_batch_size=2")
+    assert summary_of(validator, stop=lambda: len(rollout.sizes) == 1) is None
+    assert rollout.sizes == [2]

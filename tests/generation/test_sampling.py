@@ -1,0 +1,116 @@
+"""Choosing tokens: what top-k and top-p keep, how often each token comes, and its log-probability."""
+
+import math
+
+import pytest
+import torch
+
+from archer.generation.sampling import SamplingParams, sample_tokens, truncate
+
+DRAWS = 40_000
+
+
+def kept_probabilities(log_probs: list[float], top_k: int, top_p: float) -> list[float]:
+    """Probabilities left by a plain loop, likeliest first; a tie with the k-th token stays too."""
+    probs = sorted((math.exp(x) for x in log_probs), reverse=True)
+    if 0 < top_k < len(probs):
+        probs = [p for p in probs if p >= probs[top_k - 1]]
+    total, kept, reached = sum(probs), [], 0.0
+    for p in probs:
+        if top_p < 1.0 and kept and reached >= top_p:
+            break
+        kept.append(p)
+        reached += p / total
+    return kept
+
+
+@pytest.mark.parametrize("top_p", [1.0, 0.95, 0.5, 0.1, 1e-9])
+@pytest.mark.parametrize("top_k", [-1, 1, 3, 19, 20, 100])
+def test_truncation_keeps_what_a_plain_loop_keeps(top_k, top_p):
+    rng = torch.Generator().manual_seed(top_k + 7)
+    log_probs = (torch.randn(30, 20, generator=rng) * 2).log_softmax(-1)
+    cut = truncate(log_probs, top_k, top_p)
+    for row in range(30):
+        kept = cut[row].isfinite()
+        assert torch.equal(cut[row][kept], log_probs[row][kept])
+        wanted = kept_probabilities(log_probs[row].double().tolist(), top_k, top_p)
+        got = sorted(log_probs[row][kept].double().exp().tolist(), reverse=True)
+        assert got == pytest.approx(wanted)
+
+
+def test_ties_with_the_kth_token_stay_and_top_p_splits_a_tie_only_as_far_as_needed():
+    log_probs = torch.tensor([[0.25, 0.25, 0.25, 0.25], [0.5, 0.125, 0.125, 0.25]]).log()
+    assert truncate(log_probs, 2, 1.0).isfinite().sum(-1).tolist() == [4, 2]
+    assert truncate(log_probs, 3, 1.0).isfinite().sum(-1).tolist() == [4, 4]
+    assert truncate(log_probs, -1, 0.5).isfinite().sum(-1).tolist() == [2, 1]
+    assert truncate(log_probs, -1, 0.8).isfinite().sum(-1).tolist() == [4, 3]
+
+
+@pytest.mark.parametrize(
+    ("params", "allowed"),
+    [
+        (SamplingParams(), 6),
+        (SamplingParams(temperature=0.5), 6),
+        (SamplingParams(temperature=2.0, top_k=4), 4),
+        (SamplingParams(top_p=0.8), 3),
+        (SamplingParams(top_k=3, top_p=0.9), 3),
+    ],
+)
+def test_tokens_come_as_often_as_their_renormalised_probability_says(params, allowed):
+    logits = torch.tensor([0.3, 2.0, -1.0, 1.2, 0.9, -0.4])
+    generator = torch.Generator().manual_seed(5)
+    tokens, _ = sample_tokens(logits.expand(DRAWS, -1), params, generator)
+    probs = (logits.double() / params.temperature).softmax(-1)
+    cut = truncate((logits / params.temperature).log_softmax(-1)[None], params.top_k, params.top_p)[0]
+    probs = torch.where(cut.isfinite(), probs, 0.0)
+    expected = DRAWS * probs / probs.sum()
+    counts = torch.bincount(tokens, minlength=6).double()
+    assert (counts[expected == 0] == 0).all() and int((expected > 0).sum()) == allowed
+    here = expected > 0
+    chi_square = float(((counts - expected)[here] ** 2 / expected[here]).sum())
+    assert chi_square < 25  # with at most 5 degrees of freedom, exceeded once in 7,000
+
+
+def test_rows_are_drawn_independently():
+    tokens, _ = sample_tokens(torch.zeros(DRAWS, 2), SamplingParams(), torch.Generator().manual_seed(0))
+    agree = (tokens[0::2] == tokens[1::2]).double().mean()
+    assert agree.item() == pytest.approx(0.5, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        SamplingParams(temperature=0.7, top_k=2, top_p=0.5),
+        SamplingParams(temperature=1.3),
+        SamplingParams(temperature=0.7, do_sample=False),
+    ],
+)
+def test_the_log_prob_is_that_of_the_full_distribution_at_the_temperature(params):
+    logits = torch.randn(200, 30, generator=torch.Generator().manual_seed(1))
+    tokens, log_probs = sample_tokens(logits, params, torch.Generator().manual_seed(2))
+    full = (logits.double() / params.temperature).log_softmax(-1)
+    torch.testing.assert_close(log_probs.double(), full[torch.arange(200), tokens], atol=1e-5, rtol=1e-5)
+
+
+def test_greedy_takes_the_likeliest_token_and_draws_nothing():
+    logits = torch.randn(50, 30, generator=torch.Generator().manual_seed(1))
+    generator = torch.Generator().manual_seed(2)
+    before = generator.get_state()
+    tokens, _ = sample_tokens(logits, SamplingParams(do_sample=False), generator)
+    assert torch.equal(tokens, logits.argmax(-1))
+    assert torch.equal(generator.get_state(), before)
+
+
+def test_an_impossible_token_never_comes():
+    logits = torch.tensor([0.0, -torch.inf, 0.0, -torch.inf]).expand(DRAWS, -1)
+    tokens, log_probs = sample_tokens(logits, SamplingParams(), torch.Generator().manual_seed(0))
+    assert set(tokens.tolist()) == {0, 2}
+    torch.testing.assert_close(log_probs, torch.full((DRAWS,), math.log(0.5)))
+
+
+def test_the_same_generator_state_gives_the_same_tokens():
+    logits = torch.randn(100, 30, generator=torch.Generator().manual_seed(1))
+    first, second = (
+        sample_tokens(logits, SamplingParams(), torch.Generator().manual_seed(9))[0] for _ in range(2)
+    )
+    assert torch.equal(first, second)

@@ -1,0 +1,92 @@
+"""Rewards and lengths by verdict, and the difference of sampler and training, against plain loops."""
+
+import math
+
+import pytest
+import torch
+
+from archer.algorithms.groups import count_groups
+from archer.engines.local.collect import Collected
+from archer.generation.judge import Judged
+from archer.rewards import RewardResult
+from archer.training.metrics import Sampled, response_metrics, rollout_difference, sampling_metrics
+
+LENGTHS = [3, 5, 2, 7, 4, 6]
+
+
+@pytest.fixture
+def collected(make_responses):
+    """Two groups of three with the given verdicts; wrong responses have a penalty for their length."""
+
+    def make(verdicts: list[bool]) -> Collected:
+        responses = make_responses([2] * 6, LENGTHS)
+        results = tuple(RewardResult.of_verdict(verdict) for verdict in verdicts)
+        penalties = torch.tensor([0.0 if v else -0.1 * n for v, n in zip(verdicts, LENGTHS, strict=True)])
+        judged = Judged(responses, torch.tensor([0, 0, 0, 1, 1, 1]), results, penalties)
+        counts = count_groups(judged.correct, judged.groups)
+        return Collected(judged, Sampled(results, counts, 1, sum(LENGTHS)))
+
+    return make
+
+
+def measure(collected: Collected) -> dict[str, float]:
+    judged = collected.judged
+    lengths, finished = judged.responses.lengths, judged.responses.finished
+    return sampling_metrics(collected.sampled) | response_metrics(
+        judged.scores, judged.scores, lengths, finished, judged.correct
+    )
+
+
+def test_rewards_and_lengths_are_split_by_the_raw_verdict(collected):
+    verdicts = [True, False, True, False, False, False]
+    metrics = measure(collected(verdicts))
+    for name, wanted in (("correct", True), ("wrong", False)):
+        lengths = [n for n, v in zip(LENGTHS, verdicts, strict=True) if v == wanted]
+        rewards = [1.0 if wanted else -0.1 * n for n in lengths]
+        for key, values in (("response_length", lengths), ("critic/rewards", rewards)):
+            got = [metrics[f"{key}/{name}/{what}"] for what in ("mean", "max", "min")]
+            assert got == pytest.approx([sum(values) / len(values), max(values), min(values)])
+
+
+def test_what_a_step_does_not_have_is_left_out(collected):
+    metrics = measure(collected([False] * 6))
+    assert not any("/correct/" in name for name in metrics)
+    assert metrics["response_length/wrong/mean"] == metrics["response_length/mean"]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "share"),
+    [([True, False, True, False, False, False], 0.5), ([True] * 3 + [False] * 3, 1.0)],
+)
+def test_the_share_of_degenerate_groups(collected, verdicts, share):
+    assert measure(collected(verdicts))["groups/degenerate_share"] == share
+
+
+def test_sampler_and_training_are_compared_token_by_token(make_responses):
+    responses = make_responses([2, 2, 2], [4, 1, 3])
+    mask = responses.mask
+    noise = 0.3 * torch.randn(mask.shape, generator=torch.Generator().manual_seed(3))
+    trained = torch.where(mask, responses.log_probs + noise, 77.0)
+    metrics = rollout_difference(responses.log_probs, trained, mask)
+    pairs = [
+        (float(responses.log_probs[i, t]), float(trained[i, t]))
+        for i in range(3)
+        for t in range(mask.shape[1])
+        if mask[i, t]
+    ]
+    differences = [abs(math.exp(a) - math.exp(b)) for a, b in pairs]
+    mean = sum(differences) / len(pairs)
+    deviation = (sum((d - mean) ** 2 for d in differences) / (len(pairs) - 1)) ** 0.5
+    assert metrics["training/rollout_probs_diff_mean"] == pytest.approx(mean, rel=1e-6)
+    assert metrics["training/rollout_probs_diff_std"] == pytest.approx(deviation, rel=1e-6)
+    assert metrics["rollout_corr/kl"] == pytest.approx(sum(a - b for a, b in pairs) / len(pairs), rel=1e-6)
+    table = torch.tensor(pairs, dtype=torch.float64).exp().T
+    correlation = float(torch.corrcoef(table)[0, 1])
+    assert metrics["training/rollout_actor_probs_pearson_corr"] == pytest.approx(correlation, rel=1e-6)
+
+
+def test_one_token_has_a_difference_and_no_spread(make_responses):
+    responses = make_responses([2], [1])
+    metrics = rollout_difference(responses.log_probs, responses.log_probs + 0.1, responses.mask)
+    assert metrics["training/rollout_log_probs_diff_mean"] == pytest.approx(0.1, rel=1e-5)
+    assert "training/rollout_probs_diff_std" not in metrics
