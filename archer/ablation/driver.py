@@ -15,7 +15,7 @@ from pathlib import Path
 from archer.ablation.folder import AblationFolder, Attempt, CaseState, Status, tail
 from archer.ablation.grid import PlannedCase
 from archer.ablation.progress import GridProgress
-from archer.files import remove_tree
+from archer.files import plain_file, remove_tree
 from archer.tracking.console import duration
 
 TRAIN = (sys.executable, "-m", "archer.cli", "train")
@@ -57,7 +57,7 @@ class CaseProcess:
         """`earlier_s`: seconds that earlier starts of the same attempt took."""
         log.parent.mkdir(parents=True, exist_ok=True)
         self._log = log
-        with log.open("ab") as file:
+        with plain_file(log).open("ab") as file:
             file.write(("$ " + " ".join(command) + "\n").encode())
             file.flush()
             self._log_start = file.tell()

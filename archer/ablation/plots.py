@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from archer.ablation.comparison import RATIOS, CaseResult, Comparison
+from archer.files import plain_file
 
 BLUE, PALE, GREY = "#2f6db3", "#bcd3ec", "#777777"
 DPI, ROW_INCHES = 120, 0.27
@@ -30,7 +31,7 @@ def draw_plots(comparison: Comparison, out: Path) -> list[str]:
     if len(comparison.scored) > 1:
         figures["agreement.png"] = agreement_figure(comparison)
     for name, figure in figures.items():
-        figure.savefig(out / name, dpi=DPI)
+        figure.savefig(plain_file(out / name), dpi=DPI)
     return list(figures)
 
 

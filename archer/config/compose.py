@@ -6,6 +6,7 @@ the parser, which knows the full names and can say which one was meant.
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from archer.config.names import with_todays_names
-from archer.config.overrides import adopt_verl_keys, hydra_arguments
-from archer.config.parse import defaults, parse
+from archer.config.overrides import ONLY_VERLS, adopt_verl_keys, hydra_arguments
+from archer.config.parse import defaults, flat, parse
 from archer.config.root import TrainConfig
 from archer.config.rules import check
 from archer.errors import ArcherError
@@ -81,9 +82,26 @@ def _compose(arguments: list[str], config_dir: Path | None) -> dict[str, Any]:
     try:
         with initialize_config_module("archer.conf", version_base="1.3"):
             composed = hydra_compose("config", arguments)
-        return OmegaConf.to_container(composed, resolve=True)  # type: ignore[return-value]
+        resolved: Any = OmegaConf.to_container(composed, resolve=True)
     except (HydraException, OmegaConfBaseException) as error:
         raise ArcherError(_readable(error, arguments, config_dir)) from error
+    _remember_written(flat(OmegaConf.to_container(composed)), flat(resolved))  # type: ignore[arg-type]
+    return resolved
+
+
+_WRITTEN: dict[tuple[str, str], Any] = {}
+"""(key, value) -> how the user wrote it, for values that came out of the environment."""
+
+
+def _remember_written(written: dict[str, Any], resolved: dict[str, Any]) -> None:
+    """Note which values came from `${oc.env:...}`, also through another key: they may be secrets."""
+    interpolated = {key for key, text in written.items() if "${" in str(text)}
+    secret = {str(resolved[key]) for key in interpolated if "oc.env" in str(written[key])}
+    for key in interpolated:
+        value = str(resolved.get(key))
+        if "oc.env" in str(written[key]) or any(text and text in value for text in secret):
+            for name in (key, f"{ONLY_VERLS}{key}"):
+                _WRITTEN[name, value] = written[key]
 
 
 def recipes() -> dict[str, str]:
@@ -97,11 +115,27 @@ def recipes() -> dict[str, str]:
 
 
 def to_yaml(config: TrainConfig) -> str:
-    """Return the configuration as YAML text."""
-    from dataclasses import asdict
+    """Return the configuration as YAML text, without values out of the environment."""
+    return OmegaConf.to_yaml(OmegaConf.create(stored_tree(config)))
 
+
+def stored_tree(config: TrainConfig) -> dict[str, Any]:
+    """Return the configuration as it may be stored, sent and shown: plain dictionaries and lists.
+
+    What came from `${oc.env:NAME}` stands there as it was written, never as the value: it may be a key or a
+    password.
+    """
     tree = asdict(config, dict_factory=lambda items: {k: _plain(v) for k, v in items})
-    return OmegaConf.to_yaml(OmegaConf.create(tree))
+    return _as_written(tree, "")
+
+
+def _as_written(tree: dict[str, Any], prefix: str) -> dict[str, Any]:
+    return {
+        key: _as_written(value, f"{prefix}{key}.")
+        if isinstance(value, dict)
+        else _WRITTEN.get((f"{prefix}{key}", str(value)), value)
+        for key, value in tree.items()
+    }
 
 
 def _plain(value: Any) -> Any:

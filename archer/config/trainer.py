@@ -43,6 +43,13 @@ class TrainerConfig(Section):
     val_before_train: bool = knob(True, "validate before the first step")
     val_only: bool = knob(False, "validate and stop")
     skip_optimizer_step: bool = knob(False, "run everything but the weight update")
+    max_skipped_updates: int = knob(
+        5,
+        "engine=local: stop after N updates in a row whose gradient was not finite, which are skipped",
+        at_least=1,
+        unit="updates",
+        needs="engine.name=local",
+    )
     logger: tuple[str, ...] = knob(("console",), "console, tensorboard, wandb, trackio; metrics.jsonl always")
     entropy_trace: EntropyTraceConfig = section(EntropyTraceConfig)
     influence_trace: InfluenceConfig = section(InfluenceConfig)

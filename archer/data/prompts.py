@@ -13,8 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jinja2 import TemplateError
-
 from archer.data.files import Row, read_rows
 from archer.errors import ArcherError
 
@@ -165,8 +163,10 @@ def tokenize(
     """The tokens of a row's messages, ready for a response to follow."""
     options = {"add_generation_prompt": True, "tokenize": True, "return_dict": False}
     try:
-        return tuple(tokenizer.apply_chat_template(messages, **options, **(template_kwargs or {})))
-    except TemplateError as error:
+        token_ids = tokenizer.apply_chat_template(messages, **options, **(template_kwargs or {}))
+    except Exception as error:  # a template is a program, and a tokenizer may refuse its text
         raise ArcherError(
-            f"{row.where}, field {prompt_key}: the chat template does not take these messages ({error})."
+            f"{row.where}, field {prompt_key}: the chat template does not take these messages "
+            f"({type(error).__name__}: {error})."
         ) from error
+    return tuple(token_ids)

@@ -1,7 +1,8 @@
 """The one way in which accuracy is measured: in training (validation) and on saved models (`archer eval`).
 
-Prompts are taken in chunks, each with a random stream of its own that is named by the seed and the chunk's
-first prompt. An evaluation that was stopped therefore resumes with exactly the responses it would have drawn.
+Prompts are taken in chunks; every response has a random stream of its own, named by the seed, the prompt's
+number and the sample's. An evaluation that was stopped therefore resumes with exactly the responses it would
+have drawn, and chunks of another size draw the same ones.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ from archer.evaluation.majority import Ballot, majority
 from archer.evaluation.summary import Sample, Summary, shown_truth, summarise
 from archer.generation.judge import Judge
 from archer.generation.rollout import Rollout
-from archer.generation.sampling import SamplingParams, stream
+from archer.generation.sampling import SampleStreams, SamplingParams
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,8 @@ class Evaluator:
 
     def _evaluate(self, prompts: Sequence[Prompt], start: int) -> list[Sample]:
         sampling = self.sampling
-        generator = stream(self.rollout.compute.device, sampling.seed, "validation", start)
-        responses = self.rollout.generate(prompts, sampling.n, sampling.params, generator)
+        streams = SampleStreams.named(sampling.seed, "validation", first_prompt=start)
+        responses = self.rollout.generate(prompts, sampling.n, sampling.params, streams)
         texts, results = self.judge.verdicts(responses)
         answers = [
             self.judge.scorer.answer(prompt.data_source, text)

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
+from archer.config.compose import stored_tree
 from archer.config.parse import flat
 from archer.config.root import TrainConfig
 from archer.data.builtin import PREFIX
@@ -20,7 +21,7 @@ from archer.data.files import sha256_of
 from archer.errors import ArcherError
 from archer.evaluation.evaluator import validation_sampling
 from archer.evaluation.summary import Sample
-from archer.files import lock, sync_folder, write_atomically
+from archer.files import PRIVATE, append_to, lock, plain_file, put_in_place, write_atomically
 from archer.generation.device import Compute
 
 WEIGHTS = ("*.safetensors", "*.bin")
@@ -30,10 +31,11 @@ def identity(config: TrainConfig, compute: Compute) -> dict[str, Any]:
     """Everything that the samples depend on, as plain JSON."""
     model, data = Path(config.actor_rollout_ref.model.path), config.data
     files = [path for pattern in WEIGHTS for path in sorted(model.glob(pattern))] if model.is_dir() else []
-    reward = asdict(config.reward)
+    stored = stored_tree(config)
+    reward = stored["reward"]
     del reward["num_workers"], reward["reward_kwargs"]  # neither changes a raw verdict
     described = {
-        "model": asdict(config.actor_rollout_ref.model),
+        "model": stored["actor_rollout_ref"]["model"],
         "weights": {path.name: [path.stat().st_size, path.stat().st_mtime_ns] for path in files},
         "data": {
             name: name if name.startswith(PREFIX) else sha256_of(Path(name).expanduser())
@@ -45,7 +47,7 @@ def identity(config: TrainConfig, compute: Compute) -> dict[str, Any]:
             "reward_fn_key": data.reward_fn_key,
             "max_prompt_length": data.max_prompt_length,
             "filter_overlong_prompts": data.filter_overlong_prompts,
-            "apply_chat_template_kwargs": data.apply_chat_template_kwargs,
+            "apply_chat_template_kwargs": stored["data"]["apply_chat_template_kwargs"],
         },
         "max_tokens": data.max_response_length,
         "sampling": asdict(validation_sampling(config)),
@@ -79,12 +81,12 @@ class EvalFolder:
         self._lock = lock(self.path / ".lock", refusal)
         if overwrite:
             for file in (self.summary_file, self.samples_file, self._partial, self._settings_file):
-                file.unlink(missing_ok=True)
+                plain_file(file).unlink(missing_ok=True)
         if self._settings_file.is_file():
             self._check(settings)
         elif any(not entry.name.startswith(".") for entry in self.path.iterdir()):
             raise ArcherError(f"{self.path} holds files that are no evaluation. {elsewhere}")
-        write_atomically(self._settings_file, json.dumps(settings, indent=2) + "\n")
+        write_atomically(self._settings_file, json.dumps(settings, indent=2) + "\n", mode=PRIVATE)
         if self.summary_file.is_file() and self.samples_file.is_file():
             return [Sample.from_line(line) for line in self.samples_file.read_bytes().splitlines()]
         self.summary_file.unlink(missing_ok=True)  # its samples are gone
@@ -92,7 +94,7 @@ class EvalFolder:
         if self.samples_file.is_file():
             self.samples_file.replace(self._partial)
         samples = self._whole_chunks()
-        self._out = self._partial.open("a", encoding="utf-8")
+        self._out = append_to(self._partial)
         return samples
 
     def append(self, samples: Sequence[Sample]) -> None:
@@ -106,8 +108,7 @@ class EvalFolder:
         """All chunks are there: give the samples their name and write the figures."""
         assert self._out is not None
         self._out.close()
-        self._partial.replace(self.samples_file)
-        sync_folder(self.path)
+        put_in_place(self._partial, self.samples_file)
         write_atomically(self.summary_file, json.dumps(summary, indent=2) + "\n")
 
     def close(self) -> None:

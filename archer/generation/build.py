@@ -14,10 +14,17 @@ from archer.data.prompts import PromptDataset
 from archer.generation.config import ComputeConfig, ModelConfig, RolloutConfig
 from archer.generation.device import Compute, set_up
 from archer.generation.judge import Judge
-from archer.generation.model import SamplingWeights, load_policy, load_tokenizer, stop_token_ids
+from archer.generation.model import (
+    SamplingWeights,
+    check_same_model,
+    load_policy,
+    load_tokenizer,
+    stop_token_ids,
+)
 from archer.generation.requirements import (
     check_cache,
     check_context,
+    check_forward,
     check_rewards,
     check_vocabulary,
     load_dataset,
@@ -87,18 +94,22 @@ def build_generation(
     source = model if weights is None else replace(model, path=weights)
     if not trains:
         source = replace(source, enable_gradient_checkpointing=False)
-    policy = load_policy(source, compute)
+    if weights is not None and trains:
+        check_same_model(model, source)
+    policy = load_policy(source, compute, exact=weights is not None)
+    check_cache(policy)
+    check_context(policy, longest + data.max_response_length, model.path)
+    check_vocabulary(policy, every)
+    check_forward(policy, compute)
+    stop_ids = stop_token_ids(policy, tokenizer)
     sampling_weights = SamplingWeights(policy, compute, trains)
     sampler = Rollout(
         sampling_weights.model,
         compute,
         RolloutLimits(data.max_response_length, rollout.max_num_seqs, longest),
-        stop_token_ids(policy, tokenizer),
-        tokenizer.pad_token_id,
+        stop_ids,
+        min(tokenizer.pad_token_id, stop_ids[-1]),  # masked, but the model must have an embedding for it
         engine.compile_decoding,
     )
-    check_cache(policy)
-    check_context(policy, longest + data.max_response_length, model.path)
-    check_vocabulary(policy, every)
     judge = Judge(scorer, tokenizer, reward.reward_kwargs.overlong_buffer_cfg, data.max_response_length)
     return Generation(compute, tokenizer, datasets, scorer, policy, sampling_weights, sampler, judge)

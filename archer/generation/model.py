@@ -1,12 +1,12 @@
 """Loading of the policy, its tokenizer and the frozen reference."""
 
 import copy
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel
 
 from archer.data.builtin import tiny_reasoner_path
@@ -59,12 +59,19 @@ def load_tokenizer(config: ModelConfig) -> Any:
     return tokenizer
 
 
-def load_policy(config: ModelConfig, compute: Compute) -> PreTrainedModel:
-    """Return the trainable policy: float32 weights, dropout off (log-probs must not be random)."""
+def load_policy(config: ModelConfig, compute: Compute, exact: bool = False) -> PreTrainedModel:
+    """Return the trainable policy: float32 weights, dropout off (log-probs must not be random).
+
+    A tensor that the files lack is an error: it would be random. `exact`: so is one that the model lacks, as
+    in a checkpoint of another model.
+    """
     options = {"dtype": torch.float32, "trust_remote_code": config.trust_remote_code}
     model_config = load_model_config(config)
     folder = model_folder(config.path)
-    model = _load(AutoModelForCausalLM, config.path, folder, config=model_config, **options)
+    model, loaded = _load(
+        AutoModelForCausalLM, config.path, folder, config=model_config, output_loading_info=True, **options
+    )
+    _check_tensors(model, loaded, config.path, exact)
     model.to(compute.device)
     if config.enable_gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -74,6 +81,33 @@ def load_policy(config: ModelConfig, compute: Compute) -> PreTrainedModel:
     disable_dropout(model)
     _repair_generation_config(model)
     return model
+
+
+def _check_tensors(model: PreTrainedModel, loaded: dict[str, Any], path: str, exact: bool) -> None:
+    """Refuse weights that are not the model's: missing, of another shape, surplus or not finite."""
+    parameters = dict(model.named_parameters())
+    problems = {
+        "lack {} of its tensors, which would be random": [
+            k for k in loaded["missing_keys"] if k in parameters
+        ],
+        "have {} tensors of another shape": [item[0] for item in loaded["mismatched_keys"]],
+        "have {} tensors that the model does not have": list(loaded["unexpected_keys"]) if exact else [],
+        "have NaN or infinite values in {} tensors": list(not_finite(model)),
+    }
+    for problem, names in problems.items():
+        if names:
+            raise ArcherError(
+                f"{path}: its weights {problem.format(len(names))}, e.g. {min(names)}. config.json and the "
+                "weights do not belong together, or one is damaged: copy or download the model again."
+            )
+
+
+def not_finite(model: torch.nn.Module) -> Iterator[str]:
+    """Yield the names of parameters with values that are not finite; one look at the device for all."""
+    named = [(name, p.detach()) for name, p in model.named_parameters() if p.numel()]
+    largest = torch._foreach_norm([p for _, p in named], ord=torch.inf)
+    finite = torch.stack([value.float() for value in largest]).isfinite().tolist()
+    yield from (name for (name, _), good in zip(named, finite, strict=True) if not good)
 
 
 def _repair_generation_config(model: PreTrainedModel) -> None:
@@ -116,11 +150,16 @@ def stop_token_ids(model: PreTrainedModel, tokenizer: Any) -> tuple[int, ...]:
     """Return every token that ends a response: the tokenizer's and the generation configuration's."""
     ids = {tokenizer.eos_token_id}
     configured = model.generation_config.eos_token_id if model.generation_config is not None else None
-    if isinstance(configured, int):
-        ids.add(configured)
-    elif configured is not None:
-        ids.update(configured)
-    return tuple(sorted(ids))
+    ids.update(configured if isinstance(configured, list | tuple) else [configured])
+    known = model.get_input_embeddings().weight.shape[0]
+    usable = sorted(i for i in ids if isinstance(i, int) and 0 <= i < known)
+    if not usable:
+        raise ArcherError(
+            f"No token that ends a response ({sorted(map(str, ids))}) is one of the model's {known}: "
+            "responses could never end. The tokenizer is not the model's; check "
+            "actor_rollout_ref.model.tokenizer_path."
+        )
+    return tuple(usable)
 
 
 def load_model_config(config: ModelConfig) -> Any:
@@ -142,6 +181,24 @@ def load_model_config(config: ModelConfig) -> Any:
     return model_config
 
 
+SHAPE_FIELDS = (
+    *("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "head_dim"),
+    *("num_attention_heads", "num_key_value_heads", "tie_word_embeddings"),
+)
+
+
+def check_same_model(config: ModelConfig, source: ModelConfig) -> None:
+    """Refuse to resume from the checkpoint `source` of another model than the run's."""
+    ours, theirs = load_model_config(config).get_text_config(), load_model_config(source).get_text_config()
+    for name in SHAPE_FIELDS:
+        here, there = getattr(ours, name, None), getattr(theirs, name, None)
+        if here != there:
+            raise ArcherError(
+                f"{source.path} is a checkpoint of another model: its {name} is {there}, that of "
+                f"{config.path} is {here}. Resume with the model it began with, or begin a new run."
+            )
+
+
 def _local_folder(path: str, key: str) -> Path | None:
     """Return the folder that `path` names, or None for a hub id; `key` is what an error points at."""
     if path == BUILTIN:
@@ -159,9 +216,12 @@ def _load(kind: Any, path: str, source: str, **options: Any) -> Any:
     """Call `kind.from_pretrained(source)`; `path` is how the user named it."""
     try:
         return kind.from_pretrained(source, **options)
-    except (OSError, ValueError, ImportError, SafetensorError) as error:
+    except Exception as error:  # readers of foreign files raise whatever occurs to them
+        text = str(error).strip() or type(error).__name__
+        if isinstance(error, KeyError | AttributeError | TypeError | IndexError):
+            text = f"{type(error).__name__}: {text}; a file of it is damaged, or does not fit the others."
         raise ArcherError(
-            f"{path} could not be loaded: {str(error).splitlines()[0]} "
+            f"{path} could not be loaded: {text.splitlines()[0]} "
             "Expected a local folder or a hub id of a causal language model."
         ) from error
 

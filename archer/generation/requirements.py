@@ -3,19 +3,24 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from transformers import DynamicCache
 
 from archer.data.config import DataConfig
 from archer.data.prompts import Prompt, PromptDataset, load_prompts
 from archer.errors import ArcherError
+from archer.generation.device import Compute
 from archer.rewards import RewardScorer
 
 
 def load_dataset(
     data: DataConfig, tokenizer: Any, files: tuple[str, ...], max_samples: int, seed: int | None = None
 ) -> PromptDataset:
-    """Read prompts as `data.*` says; with a seed `max_samples` rows are drawn instead of the first taken."""
-    return load_prompts(
+    """Read prompts as `data.*` says; with a seed `max_samples` rows are drawn instead of the first taken.
+
+    A prompt of no tokens at all has no position that a response could follow.
+    """
+    prompts = load_prompts(
         files,
         tokenizer,
         prompt_key=data.prompt_key,
@@ -27,6 +32,13 @@ def load_dataset(
         seed=seed or 0,
         apply_chat_template_kwargs=data.apply_chat_template_kwargs,
     )
+    for prompt in prompts:
+        if not prompt.token_ids:
+            raise ArcherError(
+                f"Prompt {prompt.index + 1} of {', '.join(files)} becomes no tokens: the chat template "
+                "leaves its messages out. Check actor_rollout_ref.model.custom_chat_template and the roles."
+            )
+    return prompts
 
 
 def check_rewards(scorer: RewardScorer, prompts: Sequence[Prompt], key: str) -> None:
@@ -61,9 +73,28 @@ def check_vocabulary(model: Any, prompts: Sequence[Prompt]) -> None:
 
 def check_context(model: Any, longest: int, path: str) -> None:
     """Refuse lengths that the model's positions cannot hold; `longest` is prompt plus response."""
-    limit = model.config.to_dict().get("max_position_embeddings")
-    if limit is not None and longest > limit:
+    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)  # also under other names
+    if isinstance(limit, int) and longest > limit:
         raise ArcherError(
             f"data.max_prompt_length + data.max_response_length = {longest} is more than the {limit} "
             f"positions of {path}. Lower one of them."
+        )
+
+
+def check_forward(model: Any, compute: Compute) -> None:
+    """Run the model once on a few tokens: what is wrong with it shows here, not in the first step."""
+    probe = torch.arange(1, 9, device=compute.device)[None] % model.get_input_embeddings().weight.shape[0]
+    try:
+        with torch.no_grad(), compute.autocast():
+            logits = model(input_ids=probe, use_cache=False).logits
+    except Exception as error:  # code of any architecture, on any configuration
+        raise ArcherError(
+            f"{type(model).__name__} was loaded but cannot be run: {type(error).__name__}: "
+            f"{(str(error).splitlines() or [''])[0]} Check its config.json and "
+            "actor_rollout_ref.model.override_config."
+        ) from error
+    if not bool(logits.isfinite().any(-1).all()) or bool(logits.isnan().any()):
+        raise ArcherError(
+            f"The logits of {type(model).__name__} are not finite (NaN or infinite): its weights are "
+            f"damaged, or too large for engine.dtype={str(compute.dtype).removeprefix('torch.')}."
         )

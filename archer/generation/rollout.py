@@ -13,10 +13,11 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from archer.data.prompts import Prompt
+from archer.errors import ArcherError
 from archer.generation.batch import Responses, concatenate
 from archer.generation.cache import StaticDecoder, growing_cache
 from archer.generation.device import Compute
-from archer.generation.sampling import SamplingParams, sample_tokens
+from archer.generation.sampling import Draws, SampleStreams, SamplingParams, sample_tokens
 
 COMPACT_SHARE = 0.75  # drop ended rows once fewer than this share of the batch is still going
 
@@ -51,42 +52,45 @@ class Rollout:
 
     @torch.no_grad()
     def generate(
-        self, prompts: Sequence[Prompt], n: int, params: SamplingParams, generator: torch.Generator
+        self, prompts: Sequence[Prompt], n: int, params: SamplingParams, streams: SampleStreams
     ) -> Responses:
         """Return n responses per prompt; the responses of a prompt are consecutive rows.
 
-        `generator` lives on the compute device; the same state gives the same responses.
+        Every response draws from a stream of its own: `max_num_seqs` and the company of other prompts change
+        its tokens no more than their rounding of the logits does.
         """
         n_at_once = min(n, self.limits.max_num_seqs)
         groups_at_once = self.limits.max_num_seqs // n_at_once  # 1 where a group has to be divided
         training = self.model.training
         self.model.eval()  # in training mode gradient checkpointing would switch the cache off
-        parts = [
-            self._generate(
-                prompts[start : start + groups_at_once], min(n_at_once, n - done), params, generator
-            )
-            for start in range(0, len(prompts), groups_at_once)
-            for done in range(0, n, n_at_once)
-        ]
+        parts = []
+        for start in range(0, len(prompts), groups_at_once):
+            some = prompts[start : start + groups_at_once]
+            for done in range(0, n, n_at_once):
+                count = min(n_at_once, n - done)
+                number = torch.arange(len(some) * count, device=self.compute.device)
+                draws = streams.draws(number // count + start, number % count + done)
+                parts.append(self._generate(some, count, params, draws))
         self.model.train(training)
         return concatenate(parts)
 
-    def _generate(
-        self, prompts: Sequence[Prompt], n: int, params: SamplingParams, generator: torch.Generator
-    ) -> Responses:
+    def _generate(self, prompts: Sequence[Prompt], n: int, params: SamplingParams, draws: Draws) -> Responses:
         with self.compute.autocast():
             state = self._prefill(prompts, n)
             out = _Transcript(
                 len(prompts) * n, self.limits.max_response_length, self.pad_id, self.compute.device
             )
             while True:
-                tokens, log_probs = sample_tokens(state.logits, params, generator)
-                ended = torch.isin(tokens, self.stop_ids)
+                uniform = draws.at(out.length, state.rows)
+                tokens, log_probs = sample_tokens(state.logits, params, uniform)
+                ended = torch.isin(tokens, self.stop_ids) | ~log_probs.isfinite()
                 out.append(state.rows, tokens, log_probs, ended)
                 if out.full or bool((out.ended[state.rows]).all()):
                     break
                 state = self._decode(state, tokens, out)
-        return out.responses(tuple(prompt for prompt in prompts for _ in range(n)))
+        responses = out.responses(tuple(prompt for prompt in prompts for _ in range(n)))
+        _refuse_not_finite(responses)
+        return responses
 
     def _prefill(self, prompts: Sequence[Prompt], n: int) -> "_State":
         """Read every prompt once (left-padded), then repeat its cache for the n responses of the group."""
@@ -166,6 +170,21 @@ def _compact(state: _State, tokens: Tensor, ended: Tensor) -> tuple[_State, Tens
         cache=state.cache,
     )
     return compacted, tokens[keep]
+
+
+def _refuse_not_finite(responses: Responses) -> None:
+    """Stop where the model gave logits to which no distribution belongs; such rows ended with that token."""
+    bad = ~responses.log_probs.isfinite()
+    if not bool(bad.any()):
+        return
+    row, position = bad.nonzero()[0].tolist()
+    raise ArcherError(
+        f"The model's logits are not finite (NaN or infinite) in {int(bad.any(-1).sum())} of "
+        f"{len(responses)} responses, first at token {position + 1} of a response to prompt "
+        f"{responses.prompts[row].index + 1}: its weights have diverged, or are damaged. If it trained "
+        "before this, run from an earlier checkpoint with a lower actor_rollout_ref.actor.optim.lr or "
+        "actor_rollout_ref.actor.grad_clip; if not, check actor_rollout_ref.model.path and engine.dtype."
+    )
 
 
 class _Transcript:

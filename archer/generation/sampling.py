@@ -1,8 +1,15 @@
-"""Choosing the next token: temperature, top-k, top-p."""
+"""Choosing the next token: temperature, top-k, top-p, and the random numbers that decide.
+
+Every response has a random stream of its own, named by (seed, purpose, step, prompt, sample). Its number at a
+position is a hash of name and position, not the next one of a generator: what is drawn for a response does
+not depend on which others are decoded beside it, in what order, or on which device.
+"""
 
 import hashlib
+import random
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,18 +27,19 @@ class SamplingParams:
 def sample_tokens(
     logits: Tensor,  # [B, V]
     params: SamplingParams,
-    generator: torch.Generator,
+    uniform: Tensor,  # [B] float64 in [0, 1)
 ) -> tuple[Tensor, Tensor]:  # [B] token ids, [B] log-probs
     """Draw one token per row and return it with its log-probability.
 
     The log-probability is that of the full distribution at the temperature, log softmax(logits / T),
-    before top-k and top-p cut it: the same quantity the training forward computes.
+    before top-k and top-p cut it: the same quantity the training forward computes. It is finite but for rows
+    whose logits are not (NaN, or infinite), which have no distribution to draw from.
     """
     scaled = logits.float() / params.temperature
     log_probs = scaled.log_softmax(-1)
     if params.do_sample:
         kept = truncate(log_probs, params.top_k, params.top_p)
-        tokens = draw(kept, generator)
+        tokens = draw(kept, uniform)
     else:
         tokens = log_probs.argmax(-1)
     return tokens, log_probs.gather(-1, tokens[:, None])[:, 0]
@@ -39,19 +47,20 @@ def sample_tokens(
 
 def draw(
     log_probs: Tensor,  # [B, V], need not be normalised
-    generator: torch.Generator,
+    uniform: Tensor,  # [B] float64 in [0, 1)
 ) -> Tensor:  # [B]
     """Draw one token per row by inverting its distribution function: the first with F(token) > u F(last).
 
     One uniform number a row instead of noise for every token of the vocabulary, which took longer than the
     rest of the draw; in float64, so that no token of a large vocabulary is lost to rounding. A token of
-    probability 0 adds nothing to F and is never first.
+    probability 0 adds nothing to F and is never first. A row of NaN gives some token: an index past the end
+    would abort the whole process on CUDA.
     """
     distribution = log_probs.double().exp_().cumsum_(-1)
     total = distribution[:, -1:]
-    u = torch.rand(len(total), 1, dtype=torch.float64, device=total.device, generator=generator) * total
+    u = uniform[:, None] * total
     u = torch.minimum(u, total.nextafter(torch.zeros_like(total)))  # u F(last) may have rounded up to F(last)
-    return torch.searchsorted(distribution, u, right=True)[:, 0]
+    return torch.searchsorted(distribution, u, right=True)[:, 0].clamp_(max=log_probs.shape[-1] - 1)
 
 
 def truncate(
@@ -77,11 +86,81 @@ def truncate(
     return log_probs
 
 
+@dataclass(frozen=True)
+class SampleStreams:
+    """The random streams of one batch of responses; `seed` is `stream_seed` of (seed, purpose, step)."""
+
+    seed: int
+    first_prompt: int = 0  # number of the batch's first prompt among all that share the seed
+
+    @classmethod
+    def named(cls, *name: int | str, first_prompt: int = 0) -> "SampleStreams":
+        """Return the streams of e.g. (seed, "rollout", step)."""
+        return cls(stream_seed(*name), first_prompt)
+
+    def draws(self, prompts: Tensor, samples: Tensor) -> "Draws":
+        """Return the numbers of some responses: [N] place of its prompt in the batch, [N] which sample of it.
+
+        Prompt and sample are hashed one after the other: sample 3 of prompt 5 is the same whatever n is.
+        """
+        names = _mixed(_mixed((prompts + self.first_prompt) * _STEP + self.seed) + (samples + 1) * _STEP)
+        return Draws(names)
+
+
+class Draws:
+    """Uniform numbers of N responses by position, hashed for a block of positions at a time."""
+
+    BLOCK = 64
+
+    def __init__(self, names: Tensor) -> None:
+        self._names = names  # [N] int64
+        self._block = names.new_empty(0, 0, dtype=torch.float64)
+
+    def at(self, position: int, rows: Tensor) -> Tensor:
+        """Return the numbers of the given rows at a position of the response: [B] float64 in [0, 1)."""
+        place = position % self.BLOCK
+        if place == 0 or self._block.numel() == 0:
+            first = position - place + 1
+            positions = torch.arange(first, first + self.BLOCK, device=self._names.device)
+            self._block = uniform(self._names[:, None] + positions * _STEP)
+        return self._block[rows, place]
+
+
+_STEP = 0x9E3779B97F4A7C15 - 2**64  # 2^64 / golden ratio, odd: its multiples are spread over all of int64
+
+
+def uniform(counters: Tensor) -> Tensor:
+    """Return float64 in [0, 1), the top 53 bits of a hash of each int64; the same on every device."""
+    return ((_mixed(counters) >> 11) & (2**53 - 1)).double() * 2.0**-53
+
+
+def _mixed(x: Tensor) -> Tensor:
+    """SplitMix64's finaliser, a bijection of int64 whose every output bit depends on every input bit.
+
+    Products wrap around; `>>` of torch keeps the sign, so the bits that it fills in are masked off.
+    """
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64)):
+        x = (x ^ ((x >> shift) & (2 ** (64 - shift) - 1))) * factor
+    return x ^ ((x >> 31) & (2**33 - 1))
+
+
 def stream(device: torch.device, *name: int | str) -> torch.Generator:
     """Return a generator whose seed is a hash of `name`, e.g. (seed, "rollout", step, batch)."""
     generator = torch.Generator(device=device)
     generator.manual_seed(stream_seed(*name))
     return generator
+
+
+def seed_everything(seed: int, step: int) -> None:
+    """Seed the global generators of torch, NumPy and Python for one step.
+
+    Nothing of Archer's draws from them, but a model or a user's function may; named by seed and step they
+    give the same numbers whatever ran before, and after a resume.
+    """
+    value = stream_seed(seed, "global", step)
+    torch.manual_seed(value)  # of every device
+    np.random.seed(value % 2**32)
+    random.seed(value)
 
 
 def stream_seed(*name: int | str) -> int:

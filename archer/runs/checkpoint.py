@@ -1,13 +1,13 @@
 """Checkpoints: a Hugging Face folder plus what training needs to resume exactly where it was.
 
     checkpoints/global_step_20/      model, tokenizer (loads with from_pretrained) and training_state.pt
+    checkpoints/global_step_20/checkpoint.json    size and digest of every file: see integrity.py
     checkpoints/latest_checkpointed_iteration.txt
 
 A checkpoint is written under a hidden name and renamed when it is complete, so whatever is called
-global_step_N is whole.
+global_step_N is whole, unless something damaged it later.
 """
 
-import pickle
 import re
 import shutil
 from dataclasses import dataclass
@@ -20,8 +20,14 @@ from transformers import PreTrainedModel
 
 from archer.errors import ArcherError
 from archer.files import remove_tree, sync_folder, sync_tree, write_atomically
+from archer.runs.integrity import (
+    STATE_FILE,
+    check_files,
+    load_training_state,
+    refuse_not_finite,
+    write_manifest,
+)
 
-STATE_FILE = "training_state.pt"
 LATEST_FILE = "latest_checkpointed_iteration.txt"
 _NAME = re.compile(r"^global_step_(\d+)$")
 
@@ -34,19 +40,8 @@ class Checkpoint:
     step: int
 
     def training_state(self) -> dict[str, Any]:
-        """Return optimizer, scheduler, random state, data position and the rest, as saved."""
-        file = self.path / STATE_FILE
-        if not file.is_file():
-            raise ArcherError(
-                f"{self.path} has no {STATE_FILE}: it is a model, not a checkpoint to resume from."
-            )
-        try:
-            return torch.load(file, map_location="cpu", weights_only=True)
-        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-            raise ArcherError(
-                f"{file} is damaged ({str(error).splitlines()[0]}). Remove {self.path} to resume from the "
-                "checkpoint before it."
-            ) from error
+        """Return optimizer, scheduler, data position and the rest, as saved."""
+        return load_training_state(self.path, self.step)
 
 
 class CheckpointFolder:
@@ -71,8 +66,23 @@ class CheckpointFolder:
         """Return the newest complete checkpoint."""
         return next(reversed(self.all()), None)
 
-    def save(self, step: int, model: PreTrainedModel, tokenizer: Any, state: dict[str, Any]) -> Checkpoint:
-        """Write the checkpoint of `step`; older ones beyond `keep` go once it is complete."""
+    def check(self, checkpoint: Checkpoint, run_id: str | None = None) -> None:
+        """Refuse a checkpoint whose files are not as they were saved, or are another run's."""
+        check_files(checkpoint.path, checkpoint.step, run_id)
+
+    def save(
+        self,
+        step: int,
+        model: PreTrainedModel,
+        tokenizer: Any,
+        state: dict[str, Any],
+        run_id: str | None = None,
+    ) -> Checkpoint:
+        """Write the checkpoint of `step`; older ones beyond `keep` go once it is complete.
+
+        Weights that are not finite are refused: what was saved before stays the newest checkpoint.
+        """
+        refuse_not_finite(model, step, self.latest())
         self.folder.mkdir(parents=True, exist_ok=True)
         final = self.folder / f"global_step_{step}"
         temporary = self.folder / f".saving-{final.name}"
@@ -81,6 +91,7 @@ class CheckpointFolder:
             model.save_pretrained(temporary)
             tokenizer.save_pretrained(temporary)
             torch.save(state, temporary / STATE_FILE)
+            write_manifest(temporary, step, run_id)
             sync_tree(temporary)
         except (OSError, RuntimeError, ValueError, SafetensorError) as error:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -96,6 +107,15 @@ class CheckpointFolder:
         write_atomically(self.folder / LATEST_FILE, str(step))
         self._prune()
         return Checkpoint(final, step)
+
+    def set_aside(self, checkpoint: Checkpoint) -> None:
+        """Rename a damaged checkpoint, so that nothing takes it for one; it is never deleted."""
+        aside = self.folder / f"damaged_{checkpoint.path.name}"
+        number = 1
+        while aside.exists():
+            number += 1
+            aside = self.folder / f"damaged_{checkpoint.path.name}_{number}"
+        checkpoint.path.rename(aside)
 
     def clean(self) -> None:
         """Remove what a killed run left half-written or half-removed."""

@@ -7,18 +7,20 @@ result.json      figures of the finished run
 """
 
 import json
+import re
 import uuid
 from pathlib import Path
 from typing import IO, Any
 
 import yaml
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from archer.config.compose import to_yaml
 from archer.config.parse import defaults, flat
 from archer.config.root import TrainConfig
 from archer.errors import ArcherError
-from archer.files import lock, write_atomically
+from archer.files import PRIVATE, lock, plain_file, write_atomically
 from archer.runs.checkpoint import Checkpoint, CheckpointFolder, checkpoint_at
 
 MAY_CHANGE = (
@@ -36,6 +38,7 @@ MAY_NOT_CHANGE = (
     "trainer.influence_trace.skip_optimizer_step",
     "engine.name",
 )
+_RUN_ID = re.compile(r"[\w-]{1,64}")
 
 
 class RunFolder:
@@ -46,6 +49,8 @@ class RunFolder:
         self.checkpoints = CheckpointFolder(self.path / "checkpoints", config.trainer.max_actor_ckpt_to_keep)
         self._config = config
         self._lock: IO[str] | None = None
+        self._damaged: list[Checkpoint] = []
+        self.warnings: list[str] = []  # what a resume had to leave out
 
     @property
     def metrics_file(self) -> Path:
@@ -54,8 +59,15 @@ class RunFolder:
 
     @property
     def run_id(self) -> str:
-        """Name of this run for trackers, made once per folder."""
-        return (self.path / ".run_id").read_text().strip()
+        """Name of this run for trackers and checkpoints, made once per folder."""
+        known = self._known_id()
+        assert known is not None, "claim() comes first"
+        return known
+
+    def _known_id(self) -> str | None:
+        file = plain_file(self.path / ".run_id")
+        text = file.read_text(errors="replace").strip() if file.is_file() else ""
+        return text if _RUN_ID.fullmatch(text) else None
 
     def inspect(self) -> Checkpoint | None:
         """Return the checkpoint to resume from, or refuse a folder that is not this run's; change nothing."""
@@ -84,7 +96,7 @@ class RunFolder:
                 self.path / ".lock", f"Another process is training in {self.path}. {_elsewhere()}"
             )
             self.checkpoints.clean()
-            if not (self.path / ".run_id").is_file():
+            if self._known_id() is None:
                 write_atomically(self.path / ".run_id", uuid.uuid4().hex[:8])
         except OSError as error:
             raise ArcherError(f"{self.path} cannot be written: {error.strerror}. {_elsewhere()}") from error
@@ -92,7 +104,9 @@ class RunFolder:
 
     def settle(self) -> None:
         """Make the folder this run's: everything that could be checked has been."""
-        write_atomically(self.path / "config.yaml", to_yaml(self._config))
+        for checkpoint in self._damaged:
+            self.checkpoints.set_aside(checkpoint)
+        write_atomically(self.path / "config.yaml", to_yaml(self._config), mode=PRIVATE)
 
     def write_result(self, result: dict[str, Any]) -> None:
         """Write the figures of the finished run."""
@@ -116,20 +130,44 @@ class RunFolder:
             assert trainer.resume_from_path is not None
             chosen = checkpoint_at(trainer.resume_from_path)
             if newest is None or newest.step <= chosen.step:
+                self.checkpoints.check(chosen)
                 return chosen
             if self.path.resolve() in chosen.path.resolve().parents:
                 raise ArcherError(
                     f"{self.path} holds later checkpoints than step {chosen.step}, which would be lost. "
                     f"{_elsewhere()}"
                 )
-        return newest  # also where this run, begun from another's checkpoint, has got further since
+        return self._newest_whole()  # also where a run begun from another's checkpoint has got further since
+
+    def _newest_whole(self) -> Checkpoint | None:
+        """Return the newest checkpoint that is as it was saved; damaged ones after it are warned of."""
+        self._damaged, self.warnings = [], []
+        first: ArcherError | None = None
+        for checkpoint in reversed(self.checkpoints.all()):
+            try:
+                self.checkpoints.check(checkpoint, self._known_id())
+            except ArcherError as error:
+                first = first or error
+                self._damaged.append(checkpoint)
+                problem = str(error).partition(". This checkpoint")[0]
+                self.warnings.append(
+                    f"{problem}. Step {checkpoint.step} is left out, as damaged_{checkpoint.path.name}; the "
+                    "run resumes from the checkpoint before it."
+                )
+            else:
+                return checkpoint
+        if first is not None:  # to start over would drop the metrics and traces of all steps done
+            raise first
+        return None
 
     def _check_owner(self, config_file: Path) -> None:
         try:
             stored = flat(_tree(OmegaConf.load(config_file)))
-        except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
+        except (OSError, ValueError, AttributeError, yaml.YAMLError, OmegaConfBaseException) as error:
             raise ArcherError(f"{config_file} cannot be read as a configuration: {error}") from error
-        theirs = flat(defaults(TrainConfig)) | stored  # settings that did not exist then had no effect
+        known = flat(defaults(TrainConfig))  # settings that did not exist then had no effect
+        filled = {key.rsplit(".", depth)[0] for key in stored for depth in range(1, key.count(".") + 1)}
+        theirs = {key: value for key, value in known.items() if key not in filled} | stored
         ours = flat(_tree(OmegaConf.create(to_yaml(self._config))))
         different = [
             f"  {key}: {theirs.get(key)!r} there, {ours.get(key)!r} now"

@@ -1,4 +1,4 @@
-"""`archer trace check` and `archer trace show`."""
+"""`archer trace check`, `archer trace show` and `archer trace convert`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,6 +53,24 @@ def show(
         reader = next((reader for reader in readers if reader.summary.kind == preferred), readers[0])
         chosen = metric or reader.summary.kind
         render_step(Console(), reader, step, metric=chosen, response=response, group=group, top=top)
+
+
+@app.command()
+def convert(
+    old: Annotated[Path, typer.Argument(help="A trace of the first system.", metavar="OLD")],
+    new: Annotated[Path, typer.Argument(help="The folder to make.", metavar="NEW")],
+) -> None:
+    """Write a trace of the first system again in today's format; OLD is not changed."""
+    from archer.trace.convert import convert_trace
+
+    with _user_errors():
+        found = find_traces(old)
+        results = {path: convert_trace(path, new if path == old else new / path.name) for path in found}
+    for path, result in results.items():
+        typer.echo(f"{visible(str(path))}: {result.steps} steps")
+        for line in (*result.notes, *map(str, result.problems)):
+            typer.echo(f"  {visible(line)}")
+    raise typer.Exit(1 if any(result.problems for result in results.values()) else 0)
 
 
 @contextmanager

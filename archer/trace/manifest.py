@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from archer.files import replace_atomically
+from archer.files import plain_file, replace_atomically
 from archer.trace.files import (
     MANIFEST,
     STEPS_FOLDER,
@@ -147,7 +147,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 def append_line(folder: Path, line: ManifestLine, *, fsync: bool) -> None:
     """Add one line in one write."""
-    with (folder / MANIFEST).open("ab", buffering=0) as file:
+    with plain_file(folder / MANIFEST).open("ab", buffering=0) as file:
         data = line.to_bytes()
         written = file.write(data)
         if written != len(data):  # a full disk may take a part of the line and only fail at the next write

@@ -150,6 +150,8 @@ def _reporting_damage() -> Iterator[None]:
         raise DamagedFileError(f"unreadable: {reason}") from error
 
 
+OLD_NAMES = {"selected_row_id": "response_index"}
+"""Names of arrays in influence traces of the first system."""
 PROMPTS = ("prompt_ids", "prompt_offsets")
 
 
@@ -160,9 +162,15 @@ def load_arrays(path: Path, names: Collection[str]) -> tuple[dict[str, np.ndarra
     `ArcherError` when one does not hold. Arrays of Python objects, as older traces have for prompts, are
     left out with a remark: reading them would mean unpickling.
     """
-    with NpzReader(path, only=tuple(SPECS)) as npz:
-        plain = {name: header for name, header in npz.headers.items() if not header.dtype.hasobject}
-        notes = [_note(name) for name in npz.headers if name not in plain and name not in ALWAYS]
+    with NpzReader(path, only=(*SPECS, *OLD_NAMES)) as npz:
+        stored = {new: old for old, new in OLD_NAMES.items() if old in npz.headers}
+        stored |= {name: name for name in npz.headers if name in SPECS}
+        plain = {
+            name: npz.headers[stored[name]]
+            for name in SPECS
+            if name in stored and not npz.headers[stored[name]].dtype.hasobject
+        }
+        notes = [_note(name) for name in npz.headers if name in SPECS and name not in (*plain, *ALWAYS)]
         if ("prompt_ids" in plain) != ("prompt_offsets" in plain):
             if "prompt_ids" in plain:
                 notes.append("prompt_ids has no prompt_offsets; prompts need re-export")
@@ -175,7 +183,7 @@ def load_arrays(path: Path, names: Collection[str]) -> tuple[dict[str, np.ndarra
             if not SPECS[name].castable_from(header.dtype):
                 raise DamagedFileError(f"{name} is {header.dtype}, expected {SPECS[name].dtype}")
         check_shapes({name: header.shape for name, header in plain.items()})
-        arrays = {name: _cast(SPECS[name], npz.read(name)) for name in names if name in plain}
+        arrays = {name: _cast(SPECS[name], npz.read(stored[name])) for name in names if name in plain}
     return arrays, tuple(notes)
 
 

@@ -73,7 +73,9 @@ class TraceWriter:
         metadata: Mapping[str, Any] | None = None,
         vocab: Vocab | None = None,
         queue_size: int = 1,
+        complete: bool = True,
     ) -> None:
+        """`complete`: refuse steps that lack an array which a trace of this kind holds."""
         if kind not in TRACE_KINDS:
             raise ArcherError(f"trace kind is {kind!r}, expected one of {', '.join(TRACE_KINDS)}.")
         if write_every < 1 or queue_size < 1:
@@ -83,6 +85,7 @@ class TraceWriter:
             )
         self.folder = Path(output_dir)
         self._fsync = fsync
+        self._complete = complete
         self._summary = TraceSummary(
             kind=kind, write_every=write_every, created=time.time(), metadata=_json(metadata)
         )
@@ -125,7 +128,8 @@ class TraceWriter:
         self._raise_error()
         if not self.wants(step):
             return
-        check_complete(arrays, self._summary.kind)
+        if self._complete:
+            check_complete(arrays, self._summary.kind)
         self._slots.acquire()
         self._queue.put((step, arrays))
 

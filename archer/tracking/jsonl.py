@@ -5,7 +5,8 @@ import math
 import os
 from pathlib import Path
 
-from archer.files import write_atomically
+from archer.errors import ArcherError
+from archer.files import append_to, plain_file, write_atomically
 
 
 class JsonlTracker:
@@ -13,10 +14,10 @@ class JsonlTracker:
 
     def __init__(self, path: Path, last_step: int) -> None:
         """`last_step`: the step training resumes from; later lines of a killed run are removed."""
-        if path.is_file():
-            kept = [line for line in path.read_text().splitlines(keepends=True) if _step(line) <= last_step]
+        if plain_file(path).is_file():
+            kept = [line for line in _lines(path) if _step(line) <= last_step]
             write_atomically(path, "".join(kept))
-        self._file = path.open("a", encoding="utf-8")
+        self._file = append_to(path)
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         """Append one line. A value that is not finite becomes null: the file stays valid JSON."""
@@ -30,14 +31,26 @@ class JsonlTracker:
         self._file.close()
 
 
-def _step(line: str) -> float:
-    """Step of a line; infinity for one that a kill cut short, so that it is dropped."""
-    try:
-        return json.loads(line)["step"] if line.endswith("\n") else math.inf
-    except (json.JSONDecodeError, KeyError):
-        return math.inf
-
-
 def read_metrics(path: Path) -> list[dict[str, float]]:
-    """Return the lines of a metrics file."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    """Return the lines of a metrics file; lines that are no metrics of a step are left out."""
+    return [json.loads(line) for line in _lines(path) if math.isfinite(_step(line))]
+
+
+def _lines(path: Path) -> list[str]:
+    """Return the lines of a file that may be damaged: bytes that are no text become marks, not an error."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ArcherError(
+            f"{path} cannot be read: {error.strerror}. Make it readable, or remove it."
+        ) from error
+    return [f"{line}\n" for line in text.split("\n")[:-1]]  # what follows the last one was cut short
+
+
+def _step(line: str) -> float:
+    """Step of a line; infinity for one that a kill cut short or that something damaged: it is dropped."""
+    try:
+        step = json.loads(line)["step"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return math.inf
+    return step if isinstance(step, int) and not isinstance(step, bool) else math.inf

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rich.console import Console
+from rich.markup import escape
 
 from archer.config.root import TrainConfig
 from archer.runs.checkpoint import Checkpoint
@@ -212,6 +213,8 @@ class Run:
             lines.append(facts.traced)
         if facts.overlong:
             lines.append(f"{facts.overlong:,} prompts over data.max_prompt_length left out")
+        for warning in self.folder.warnings:
+            lines.append(f"[yellow]{escape(warning)}[/yellow]")
         if start is not None:
             lines.append(f"resuming from step {self.engine.step} ({start.path})")
         for line in lines:

@@ -2,11 +2,12 @@
 
 import os
 import signal
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from types import FrameType
 
 from rich.console import Console
 
+from archer.config.compose import stored_tree
 from archer.config.root import TrainConfig
 from archer.runs.checkpoint import Checkpoint
 from archer.runs.folder import RunFolder
@@ -71,7 +72,7 @@ def run_trackers(config: TrainConfig, folder: RunFolder, start: Checkpoint | Non
         experiment=config.trainer.experiment_name,
         run_id=folder.run_id,
         folder=folder.path,
-        config=asdict(config),
+        config=stored_tree(config),
         first_step=1 if start is None else start.step + 1,
     )
     last_step = -1 if start is None else start.step

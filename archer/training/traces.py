@@ -1,12 +1,13 @@
 """Both traces of a run, whatever the engine: the record of a step, and what is written of it."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from archer.config.compose import stored_tree
 from archer.config.root import TrainConfig
 from archer.errors import ArcherError
 from archer.influence import Group
@@ -68,10 +69,11 @@ class Traces:
 
     def __init__(self, config: TrainConfig, tokenizer: Any, resumed_at: int) -> None:
         trainer = config.trainer
+        stored = stored_tree(config)
         metadata = {
             "project": trainer.project_name,
             "experiment": trainer.experiment_name,
-            "model": config.actor_rollout_ref.model.path,
+            "model": stored["actor_rollout_ref"]["model"]["path"],
             "temperature": config.actor_rollout_ref.rollout.temperature,
         }
         enabled = trainer.entropy_trace.enable or trainer.influence_trace.enable
@@ -87,7 +89,7 @@ class Traces:
         if trainer.influence_trace.enable:
             knobs = trainer.influence_trace
             folder = _folder(config, knobs.output_dir, "influence_trace", resumed_at)
-            details = metadata | {"influence_trace": _plain(asdict(knobs))}
+            details = metadata | {"influence_trace": stored["trainer"]["influence_trace"]}
             self.influence = _writer(
                 folder, "influence", knobs.write_every, knobs.fsync, details, vocab, resumed_at
             )
@@ -145,7 +147,3 @@ def _writer(
     )
     writer.truncate_after(resumed_at)
     return writer
-
-
-def _plain(knobs: dict[str, Any]) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in knobs.items()}

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from archer.errors import ArcherError
-from archer.files import write_atomically
+from archer.files import plain_file, write_atomically
 from archer.verify.report import CheckResult, all_hold, print_report, progress_line, verdict
 
 FULL_PROMPTS, QUICK_PROMPTS = 24, 4
@@ -44,6 +44,8 @@ def verify(
         raise ArcherError(
             f"--json {json_file}: there is no folder {json_file.absolute().parent}; make it first."
         )
+    if json_file is not None:
+        plain_file(json_file)
     begin = time.perf_counter()
     count = prompts or (QUICK_PROMPTS if quick else FULL_PROMPTS)
     console = Console()

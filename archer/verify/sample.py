@@ -21,7 +21,7 @@ from archer.generation.config import ComputeConfig, ModelConfig, RolloutConfig
 from archer.generation.device import Compute
 from archer.generation.judge import Judge
 from archer.generation.model import BUILTIN
-from archer.generation.sampling import SamplingParams, stream
+from archer.generation.sampling import SampleStreams, SamplingParams
 from archer.influence import Group
 from archer.rewards.config import RewardConfig
 from archer.rewards.extract import extract_answer
@@ -93,11 +93,11 @@ def draw_sample(prompts: int, responses: int, seed: int) -> tuple[PreTrainedMode
         trains=True,
     )
     drawn, judge = generation.datasets[pool], generation.judge
-    generator = stream(COMPUTE.device, seed, "verify")
     kept: list[Responses] = []
     for start in range(0, len(drawn), prompts):
+        streams = SampleStreams.named(seed, "verify", first_prompt=start)
         some = generation.rollout.generate(
-            drawn[start : start + prompts], responses, SamplingParams(), generator
+            drawn[start : start + prompts], responses, SamplingParams(), streams
         )
         right = _right(some, judge).view(-1, responses)
         for group in (right.any(1) & ~right.all(1)).nonzero()[:, 0].tolist():

@@ -47,8 +47,6 @@ def export_group(run: TracedRun, step: int, group: int) -> str:
 def write_group(run: TracedRun, step: int, group: int, path: Path) -> int:
     """Write the page, whole or not at all; returns its size in bytes."""
     content = export_group(run, step, group).encode()
-    if path.is_dir():
-        raise ArcherError(f"{path} is a folder; give the name of the HTML file to write.")
     if not path.parent.is_dir():
         raise ArcherError(f"{path.parent} is not a folder; make it first or choose another place.")
     try:

@@ -12,6 +12,7 @@ import html
 import ipaddress
 import re
 import secrets
+import socket
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -57,7 +58,8 @@ class Access:
 
     def url(self) -> str:
         """Where to point a browser."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        reachable = socket.gethostname() if self.host in EVERY_ADDRESS else self.host
+        host = f"[{reachable}]" if ":" in reachable else reachable
         query = "" if self.token is None else f"?{urlencode({'token': self.token})}"
         return f"http://{host}:{self.port}/{query}"
 
@@ -85,6 +87,9 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+EVERY_ADDRESS = ("0.0.0.0", "::")  # to listen on; no browser can open them
 
 
 class Guard:

@@ -6,12 +6,14 @@
 #   MODEL_PATH   folder or hub id of the model; default: the recipe's
 #   TRAIN_FILES  prompts to train on, e.g. a.parquet or [a.parquet,b.parquet]; default: the recipe's
 #   VAL_FILES    held-out prompts; default: the recipe's
+#   TOTAL_STEPS  trainer.total_training_steps, e.g. 2 for a quick look; default: the recipe's
 #   EXP_NAME     trainer.experiment_name; default: the recipe's
 #   INFLUENCE_*  every knob of trainer.influence_trace, e.g. INFLUENCE_HESSIAN_MODE=identity; archer refuses others
 #   ARCHER       the archer command; default: .venv/bin/archer of this checkout where there is one, else archer
 #
 # What is not set changes nothing. Arguments of the launcher come last and win: overrides, --dry-run,
-# --print-config. VERL_PG_TIMEOUT_SECONDS and WANDB_API_KEY reach the run as they are.
+# --print-config. VERL_PG_TIMEOUT_SECONDS reaches the run as it is. With WANDB_API_KEY
+# set and not empty the run also logs to W&B (trainer.logger=[console,wandb]).
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -49,7 +51,14 @@ settings_of() {
   [[ -z ${TRAIN_FILES:-} ]] || settings+=("data.train_files=$TRAIN_FILES")
   [[ -z ${VAL_FILES:-} ]] || settings+=("data.val_files=$VAL_FILES")
   [[ -z ${EXP_NAME:-} ]] || settings+=("trainer.experiment_name=$EXP_NAME")
+  [[ -z ${TOTAL_STEPS:-} ]] || settings+=("trainer.total_training_steps=$TOTAL_STEPS")
+  [[ -z ${WANDB_API_KEY:-} ]] || settings+=("trainer.logger=[console,wandb]")
   for name in "${!INFLUENCE_@}"; do
+    # the first system's name for the length of a run
+    if [[ $name == INFLUENCE_TOTAL_STEPS ]]; then
+      [[ -n ${TOTAL_STEPS:-} || -z ${!name} ]] || settings+=("trainer.total_training_steps=${!name}")
+      continue
+    fi
     knob=${name#INFLUENCE_}
     [[ -z ${!name} ]] || settings+=("trainer.influence_trace.${knob,,}=${!name}")
   done

@@ -8,6 +8,7 @@ set -euo pipefail
 ENGINE=${ENGINE:-verl}
 N_GPUS=${N_GPUS:-8}
 EXP_NAME=${EXP_NAME:-ablation-0220-baseline}
+TOTAL_STEPS=${TOTAL_STEPS:-${INFLUENCE_TOTAL_STEPS:-2}}
 source "$(dirname "${BASH_SOURCE[0]}")/launch.bash"
 train qwen2.5_1.5b_math_influence_trace trainer.influence_trace.enable=False \
-  "trainer.total_training_steps=${TOTAL_STEPS:-2}" trainer.val_before_train=False "data.val_files=[]" "$@"
+  trainer.val_before_train=False "data.val_files=[]" "$@"

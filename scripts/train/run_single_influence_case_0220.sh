@@ -12,6 +12,6 @@ INFLUENCE_ACCEPTED_REJECTED_SCOPE=${INFLUENCE_ACCEPTED_REJECTED_SCOPE:-per_promp
 INFLUENCE_HESSIAN_MODE=${INFLUENCE_HESSIAN_MODE:-inverse}
 case=$INFLUENCE_OUTPUT_FUNCTION-$INFLUENCE_ACCEPTED_REJECTED_SCOPE-$INFLUENCE_HESSIAN_MODE
 EXP_NAME=${EXP_NAME:-ablation-0220-$case}
+TOTAL_STEPS=${TOTAL_STEPS:-${INFLUENCE_TOTAL_STEPS:-2}}
 source "$(dirname "${BASH_SOURCE[0]}")/launch.bash"
-train qwen2.5_1.5b_math_influence_trace "trainer.total_training_steps=${TOTAL_STEPS:-2}" \
-  trainer.val_before_train=False "data.val_files=[]" "$@"
+train qwen2.5_1.5b_math_influence_trace trainer.val_before_train=False "data.val_files=[]" "$@"

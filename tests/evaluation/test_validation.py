@@ -11,7 +11,7 @@ from archer.rewards import RewardConfig, RewardResult, RewardScorer
 
 
 class CountingRollout:
-    """The response to a prompt of index i has i + 1 tokens, all of them drawn from the generator."""
+    """The response to a prompt of index i has i + 1 tokens, all of them drawn from its stream."""
 
     def __init__(self, compute) -> None:
         self.compute = compute
@@ -19,13 +19,15 @@ class CountingRollout:
         self.params = None
         self.drawn: list[torch.Tensor] = []
 
-    def generate(self, prompts, n, params, generator) -> Responses:
+    def generate(self, prompts, n, params, streams) -> Responses:
         self.sizes.append(len(prompts))
         self.params = params
         rows = tuple(prompt for prompt in prompts for _ in range(n))
         lengths = torch.tensor([prompt.index + 1 for prompt in rows])
         mask = torch.arange(int(lengths.max())) < lengths[:, None]
-        tokens = torch.randint(1000, mask.shape, generator=generator)
+        number = torch.arange(len(rows))
+        draws = streams.draws(number // n, number % n)
+        tokens = torch.stack([(1000 * draws.at(t, number)).long() for t in range(mask.shape[1])], 1)
         self.drawn.append(tokens)
         return Responses(rows, tokens, mask, torch.zeros(mask.shape), torch.ones(len(rows), dtype=torch.bool))
 

@@ -3,10 +3,11 @@
 import pytest
 import torch
 
+from archer.errors import ArcherError
 from archer.generation import rollout as rollout_module
 from archer.generation.cache import StaticDecoder
 from archer.generation.rollout import Rollout, RolloutLimits
-from archer.generation.sampling import SamplingParams
+from archer.generation.sampling import SampleStreams, SamplingParams
 
 STOP = (4, 9, 23)
 PAD = 0
@@ -15,8 +16,8 @@ GREEDY = SamplingParams(do_sample=False)
 LENGTHS = [3, 9, 1, 5, 9]
 
 
-def rng(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+def rng(seed: int = 0) -> SampleStreams:
+    return SampleStreams.named(seed, "test")
 
 
 @pytest.fixture
@@ -141,9 +142,7 @@ def test_dropping_ended_rows_early_or_never_changes_no_greedy_response_and_no_lo
         assert rows == [int((responses.lengths > t).sum()) for t in range(1, len(rows) + 1)]
 
 
-def test_the_same_generator_state_gives_the_same_responses_and_another_one_others(
-    qwen2, make_rollout, make_prompts
-):
+def test_the_same_seed_gives_the_same_responses_and_another_one_others(qwen2, make_rollout, make_prompts):
     rollout = make_rollout(qwen2(tied=True), at_once=6)
     prompts = make_prompts(LENGTHS)
     first, again, other = (rollout.generate(prompts, 3, SAMPLED, rng(seed)) for seed in (1, 1, 2))
@@ -203,14 +202,41 @@ def test_the_static_cache_gives_the_greedy_responses_of_the_dynamic_one(
     assert torch.equal(static.finished, dynamic.finished)
 
 
-def test_the_static_cache_draws_what_the_dynamic_one_draws_when_no_row_is_dropped(
-    monkeypatch, qwen2, make_rollout, make_static_rollout, make_prompts
+def test_the_static_cache_draws_what_the_dynamic_one_draws(
+    qwen2, make_rollout, make_static_rollout, make_prompts
 ):
-    monkeypatch.setattr(rollout_module, "COMPACT_SHARE", 0.0)
-    model, prompts = qwen2(tied=True), make_prompts(LENGTHS)
+    model, prompts = qwen2(tied=True).double(), make_prompts(LENGTHS)
     dynamic = make_rollout(model).generate(prompts, 3, SAMPLED, rng(4))
     static = make_static_rollout(model).generate(prompts, 3, SAMPLED, rng(4))
     assert texts(static) == texts(dynamic)
+
+
+@pytest.mark.parametrize("params", [SAMPLED, SamplingParams(temperature=0.8, top_p=0.9, top_k=20)])
+def test_neither_the_number_decoded_at_a_time_nor_the_company_changes_a_response(
+    qwen2, make_rollout, make_prompts, params
+):
+    model, prompts = qwen2(tied=True).double(), make_prompts(LENGTHS)
+    whole = texts(make_rollout(model).generate(prompts, 4, params, rng()))
+    assert len({len(text) for text in whole}) > 3, "responses of many lengths, so that rows leave the batch"
+    for at_once in (1, 2, 3, 4, 5, 8, 13):
+        assert texts(make_rollout(model, at_once=at_once).generate(prompts, 4, params, rng())) == whole
+    for place, prompt in enumerate(prompts):  # alone, and with fewer samples each
+        streams = SampleStreams.named(0, "test", first_prompt=place)
+        alone = texts(make_rollout(model).generate([prompt], 2, params, streams))
+        assert alone == whole[4 * place : 4 * place + 2]
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("params", [SAMPLED, GREEDY, SamplingParams(top_p=0.5)])
+def test_logits_that_are_not_finite_are_an_error_that_says_so(
+    qwen2, make_rollout, make_prompts, params, value
+):
+    model = qwen2(tied=True)
+    with torch.no_grad():
+        model.model.norm.weight.fill_(value)
+    with pytest.raises(ArcherError, match="logits are not finite") as raised:
+        make_rollout(model).generate(make_prompts(LENGTHS), 2, params, rng())
+    assert "actor.optim.lr" in str(raised.value)
 
 
 def test_static_buffers_are_reused_without_a_trace_of_the_batch_before(

@@ -23,6 +23,7 @@ FLOORS = (
     ("preflight", "verify", "ablation", "viewer"),
     ("train",),
     ("cli",),
+    ("__main__",),
 )
 """From the ground up. A room may import rooms of lower floors and itself."""
 

@@ -35,7 +35,17 @@ PROMISED = {
 
 def environment(**variables: str) -> dict[str, str]:
     """This environment without what launchers read, and with these variables."""
-    read = ("ENGINE", "N_GPUS", "NNODES", "MODEL_PATH", "TRAIN_FILES", "VAL_FILES", "EXP_NAME", "TOTAL_STEPS")
+    read = (
+        "ENGINE",
+        "N_GPUS",
+        "NNODES",
+        "MODEL_PATH",
+        "TRAIN_FILES",
+        "VAL_FILES",
+        "EXP_NAME",
+        "TOTAL_STEPS",
+        "WANDB_API_KEY",
+    )
     kept = {k: v for k, v in os.environ.items() if k not in read and not k.startswith("INFLUENCE_")}
     return kept | variables
 
@@ -126,6 +136,16 @@ def test_variables_become_overrides(launch):
     assert config.trainer.experiment_name == "trial"
     assert config.trainer.influence_trace.hessian_mode == "identity"
     assert config.trainer.influence_trace.max_prompts_per_step == 2
+
+
+@pytest.mark.parametrize("script", TRAINING)
+def test_every_launcher_honours_the_number_of_steps_and_logs_to_wandb_where_there_is_a_key(launch, script):
+    config = compose(launch(script, ENGINE="local", TOTAL_STEPS="3", WANDB_API_KEY="key")[1:])
+    assert config.trainer.total_training_steps == 3
+    assert config.trainer.logger == ("console", "wandb")
+    assert "wandb" not in compose(launch(script, ENGINE="local", WANDB_API_KEY="")[1:]).trainer.logger
+    old = compose(launch(script, ENGINE="local", INFLUENCE_TOTAL_STEPS="4")[1:])
+    assert old.trainer.total_training_steps == 4
 
 
 def test_every_knob_of_influence_has_a_variable_and_so_has_every_promised_name(launch):

@@ -18,7 +18,7 @@ from archer.generation.device import Compute
 from archer.generation.judge import Judged
 from archer.generation.policy import CHUNK_ELEMENTS, Policy
 from archer.generation.rollout import Rollout, RolloutLimits
-from archer.generation.sampling import SamplingParams
+from archer.generation.sampling import SampleStreams, SamplingParams
 from archer.preflight import memory
 from archer.preflight.machine import checkpoint_bytes, kept_checkpoints, trace_bytes
 from archer.preflight.memory import (
@@ -117,7 +117,7 @@ def test_sampling_takes_the_memory_that_was_estimated():
     rollout = Rollout(model, CPU, RolloutLimits(RESPONSE, groups * n), (vocabulary,), 0)
     params = SamplingParams(do_sample=True, temperature=1.0, top_p=1.0, top_k=-1)
     prompts = prompts_of(vocabulary, groups)
-    measured = peak_bytes(lambda: rollout.generate(prompts, n, params, torch.Generator().manual_seed(0)))
+    measured = peak_bytes(lambda: rollout.generate(prompts, n, params, SampleStreams(0)))
     shape = shape_of(model.config, model)
     positions = -(-(PROMPT + RESPONSE) // 64) * 64
     cached = cache_bytes(shape, groups * n, positions, 4)

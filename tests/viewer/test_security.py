@@ -1,8 +1,9 @@
 """Who gets in: hosts, tokens, cookies, and what the answers' headers allow."""
 
-from collections.abc import Callable
+from collections.abc import socket
 from pathlib import Path
 
+import Callable
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
@@ -127,7 +128,8 @@ def test_a_token_is_made_where_one_is_needed_and_none_is_given() -> None:
     first, second = Access.of("0.0.0.0", 7862), Access.of("0.0.0.0", 7862)
     assert first.token and second.token and first.token != second.token
     assert len(first.token) >= 32
-    assert first.url().startswith("http://0.0.0.0:7862/?token=")
+    assert first.url() == f"http://{socket.gethostname()}:7862/?token={first.token}"
+    assert Access.of("10.0.0.7", 7862).url().startswith("http://10.0.0.7:7862/?token=")
 
 
 def test_short_tokens_and_absurd_ports_are_refused() -> None:

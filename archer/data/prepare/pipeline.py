@@ -27,7 +27,7 @@ from archer.data.prepare.example import PLACE, RowError, chat_messages, compact_
 from archer.data.prepare.sources import Source
 from archer.data.show import answer_kind
 from archer.errors import ArcherError
-from archer.files import lock, sync_folder, write_atomically
+from archer.files import lock, plain_file, put_in_place, write_atomically
 
 BATCH_RECORDS = 10_000  # whose rows are written together
 PROGRESS_RECORDS = 100
@@ -136,6 +136,8 @@ def prepare(request: Request, progress: Progress = lambda done, counts: None) ->
         raise ArcherError(f"--out {output}: expected a name that ends in {' or '.join(OUTPUTS)}.")
     if request.instruction is not None and request.instruction.count(PLACE) > 1:
         raise ArcherError(f"--instruction holds {PLACE} more than once; the question goes in one place.")
+    plain_file(output)
+    plain_file(manifest_path(output))
     if output.exists() and not request.overwrite:
         return _unchanged(request)
     lock_file = output.with_name(f".{output.name}.lock")
@@ -196,8 +198,7 @@ def _write(request: Request, temporary: Path, progress: Progress) -> Prepared:
     }
     path = manifest_path(request.output)
     write_atomically(path, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
-    temporary.replace(request.output)
-    sync_folder(request.output.parent)
+    put_in_place(temporary, request.output)
     return Prepared(request.output, path, checksum, counts)
 
 

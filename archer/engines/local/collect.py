@@ -12,7 +12,7 @@ from archer.data.sampler import PromptSampler
 from archer.generation.batch import concatenate
 from archer.generation.build import Generation
 from archer.generation.judge import Judged
-from archer.generation.sampling import SamplingParams, stream
+from archer.generation.sampling import SampleStreams, SamplingParams
 from archer.training.metrics import Sampled
 
 
@@ -47,14 +47,14 @@ class Collector:
         filtering = self.config.algorithm.filter_groups
         wanted = self.config.data.train_batch_size
         if not filtering.enable:
-            judged = self._generate(step, 0, wanted, first_group=0)
+            judged = self._generate(step, wanted, first_group=0)
             counts = count_groups(judged.correct, judged.groups)
             return Collected(judged, Sampled(judged.results, counts, 1, _tokens(judged)))
         state = DynamicSampling(wanted, filtering.max_num_gen_batches)
         batches: list[Judged] = []
         size = self.config.data.gen_batch_size or wanted
         while not state.done:
-            batches.append(self._generate(step, len(batches), size, first_group=len(batches) * size))
+            batches.append(self._generate(step, size, first_group=len(batches) * size))
             state = state.after(batches[-1].correct, batches[-1].groups)
         everything = _join(batches)
         kept = set(state.kept)
@@ -64,11 +64,11 @@ class Collector:
         )
         return Collected(everything.rows(rows), sampled)
 
-    def _generate(self, step: int, batch: int, size: int, first_group: int) -> Judged:
+    def _generate(self, step: int, size: int, first_group: int) -> Judged:
         options = self.config.actor_rollout_ref.rollout
         prompts = [self.dataset[i] for i in self.sampler.next_batch(size)]
-        generator = stream(self.generation.compute.device, options.seed, "rollout", step, batch)
-        responses = self.generation.rollout.generate(prompts, options.n, self._params, generator)
+        streams = SampleStreams.named(options.seed, "rollout", step, first_prompt=first_group)
+        responses = self.generation.rollout.generate(prompts, options.n, self._params, streams)
         groups = torch.arange(size).repeat_interleave(options.n) + first_group
         return self.generation.judge.judge(responses, groups)
 

@@ -13,8 +13,10 @@ from archer.evaluation.evaluator import Evaluator, summary_of, validation_sampli
 from archer.generation.build import Generation, PromptFiles, build_generation
 from archer.generation.model import load_reference
 from archer.generation.policy import Policy
+from archer.generation.sampling import seed_everything
 from archer.runs.checkpoint import Checkpoint
 from archer.runs.folder import RunFolder
+from archer.runs.integrity import STATE_FILE, DamagedCheckpointError, check_optimizer
 from archer.training.loop import EngineFacts, StepReport, ValidationResult
 from archer.training.progress import Progress
 from archer.training.traces import Traces
@@ -42,6 +44,7 @@ class LocalEngine:
     def start(self, start: Checkpoint | None, closing: ExitStack) -> None:
         """Load data, model and rewards. `start` replaces the policy's weights, never the reference's."""
         config, options, data = self.config, self.config.actor_rollout_ref, self.config.data
+        seed_everything(options.rollout.seed, 0)
         named = {
             TRAIN: PromptFiles(data.train_files, data.train_max_samples),
             VAL: PromptFiles(data.val_files, data.val_max_samples),
@@ -70,6 +73,7 @@ class LocalEngine:
         )
         collector = Collector(config, train, sampler, self.generation)
         self.trainer = Trainer(config, policy, reference, collector, self.total_steps)
+        self.trainer.newest = self.folder.checkpoints.latest
         self.evaluator = None
         if VAL in datasets:
             self.evaluator = Evaluator(
@@ -98,8 +102,14 @@ class LocalEngine:
     def resume(self, start: Checkpoint) -> Progress:
         """Take over optimizer, data position and random state; the weights are loaded already."""
         state = start.training_state()
-        self.trainer.load_state_dict(state)
-        return Progress(**state["progress"])
+        file = start.path / STATE_FILE
+        try:
+            check_optimizer(state["optimizer"], list(self.generation.model.parameters()), start.path)
+            progress = Progress(**state["progress"])
+            self.trainer.load_state_dict(state)
+        except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as error:
+            raise DamagedCheckpointError(file, f"holds no state of this run ({error})") from error
+        return progress
 
     def facts(self) -> EngineFacts:
         """Describe model, device and what is traced."""
@@ -130,4 +140,6 @@ class LocalEngine:
     def save(self, progress: Progress) -> None:
         """Write the checkpoint of the current step."""
         state = self.trainer.state_dict() | {"progress": asdict(progress)}
-        self.folder.checkpoints.save(self.step, self.generation.model, self.tokenizer, state)
+        self.folder.checkpoints.save(
+            self.step, self.generation.model, self.tokenizer, state, self.folder.run_id
+        )

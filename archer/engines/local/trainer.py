@@ -1,5 +1,6 @@
 """A training step of the local engine: rollout, rewards, advantages, update."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,9 +17,13 @@ from archer.engines.local.collect import Collected, Collector
 from archer.engines.local.influence import InfluenceRecorder
 from archer.engines.local.loss import Experience
 from archer.engines.local.update import Updater, lr_factor
+from archer.errors import ArcherError
 from archer.generation.batch import Responses, micro_batch, split_by_tokens
 from archer.generation.judge import refuse_unjudged
 from archer.generation.policy import Policy, TokenStats
+from archer.generation.sampling import seed_everything
+from archer.runs.checkpoint import Checkpoint
+from archer.runs.integrity import refuse_not_finite
 from archer.training.loop import StepReport
 from archer.training.metrics import Timings, response_metrics, rollout_difference, sampling_metrics, spread
 from archer.training.traces import StepRecord, Traces
@@ -28,6 +33,7 @@ class Trainer:
     """Runs training steps and holds the state that a checkpoint saves."""
 
     traces: Traces  # opened once everything else is loaded
+    newest: Callable[[], Checkpoint | None] = staticmethod(lambda: None)  # checkpoint that a failure leaves
 
     def __init__(
         self,
@@ -40,6 +46,7 @@ class Trainer:
         self.config = config
         self.policy, self.reference, self.collector = policy, reference, collector
         self.step = 0
+        self._learnt = False  # whether an update was applied
         actor, algorithm = config.actor_rollout_ref.actor, config.algorithm
         self._advantage = bound_advantage(algorithm.adv_estimator, algorithm)
         self._kl_control = KLController(algorithm.kl_ctrl)
@@ -57,12 +64,20 @@ class Trainer:
             policy.run_head_everywhere()
         skips = config.trainer.skip_optimizer_step or config.trainer.influence_trace.skip_optimizer_step
         self._updater = Updater(
-            policy, self.optimizer, actor, config.data.max_response_length, skips, self.recorder
+            policy,
+            self.optimizer,
+            actor,
+            config.data.max_response_length,
+            skips,
+            self.recorder,
+            config.trainer.max_skipped_updates,
         )
+        self.total_steps = total_steps
 
     def train_step(self) -> StepReport:
         """Run one step: rollout, rewards, advantages, update."""
         self.step += 1
+        seed_everything(self.config.actor_rollout_ref.rollout.seed, self.step)
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.actor_rollout_ref.actor.optim.lr * self._lr_factor(self.step - 1)
         timings = Timings()
@@ -72,6 +87,8 @@ class Trainer:
             if self.step == 1:
                 refuse_unjudged([result.failure for result in collected.sampled.results], self.config.reward)
             metrics = self._learn(collected, timings) if len(collected.judged.responses) else {}
+            refuse_not_finite(self.policy.model, self.step, self.newest())
+            self._refuse_nothing_learnt(metrics)
             self.collector.generation.sampling_weights.refresh()
         metrics |= sampling_metrics(collected.sampled)
         metrics |= timings.metrics() | self._performance(collected, timings)
@@ -84,7 +101,7 @@ class Trainer:
             "optimizer": self.optimizer.state_dict(),
             "data": self.collector.sampler.state_dict(),
             "kl_control": self._kl_control.state_dict(),
-            "rng": torch.get_rng_state(),
+            "skipped_in_a_row": self._updater.skipped_in_a_row,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -93,7 +110,18 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         self.collector.sampler.load_state_dict(state["data"])
         self._kl_control.load_state_dict(state["kl_control"])
-        torch.set_rng_state(state["rng"])
+        self._updater.skipped_in_a_row = state.get("skipped_in_a_row", 0)  # older checkpoints have none
+
+    def _refuse_nothing_learnt(self, metrics: dict[str, float]) -> None:
+        """Stop at the last step of a run all of whose updates were skipped, rather than call it finished."""
+        if "actor/skipped_updates" in metrics and self._updater.skipped_in_a_row == 0:
+            self._learnt = True
+        if self.step == self.total_steps and not self._learnt and self._updater.skipped_in_a_row:
+            raise ArcherError(
+                f"No update of this run could be applied: the gradients of all "
+                f"{self._updater.skipped_in_a_row} were not finite. Nothing was learnt; lower "
+                "actor_rollout_ref.actor.optim.lr, or look at the rewards and the loss for values not finite."
+            )
 
     def _learn(self, collected: Collected, timings: Timings) -> dict[str, float]:
         responses = collected.judged.responses

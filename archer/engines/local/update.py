@@ -13,6 +13,7 @@ from archer.config.actor import ActorConfig, OptimConfig
 from archer.engines.local.batching import micro_batches, mini_batches, portions
 from archer.engines.local.influence import InfluenceRecorder
 from archer.engines.local.loss import Experience, MicroBatchLoss, take
+from archer.errors import ArcherError
 from archer.generation.batch import MicroBatch, micro_batch
 from archer.generation.policy import Policy, TokenStats
 from archer.influence import InfluenceConfig
@@ -40,12 +41,15 @@ class Updater:
         max_response_length: int,
         skip_optimizer_step: bool = False,
         recorder: InfluenceRecorder | None = None,
+        max_skipped: int = 5,
     ) -> None:
         self.policy = policy
         self.optimizer = optimizer
         self.config = config
         self.skip_optimizer_step = skip_optimizer_step
         self.recorder = recorder or InfluenceRecorder(policy.model, InfluenceConfig())
+        self.max_skipped = max_skipped
+        self.skipped_in_a_row = 0
         self._loss = MicroBatchLoss(config, config.loss_scale_factor or max_response_length)
 
     def update(self, experience: Experience, step: int, traced: bool = False) -> UpdateResult:
@@ -69,7 +73,8 @@ class Updater:
                         seen.put(batch, stats)
                 losses.append({name: float(value) for name, value in terms.items()})
                 norms.append(self._apply())
-                skipped += not torch.isfinite(torch.tensor(norms[-1]))
+                skipped += not math.isfinite(norms[-1])
+                self._count_skipped(norms[-1], step)
         metrics = {f"actor/{name}": value for name, value in sums.means().items()}
         for name in losses[0] if losses else ():
             metrics[f"actor/{name}"] = sum(loss[name] for loss in losses) / len(losses)
@@ -148,10 +153,22 @@ class Updater:
     def _apply(self) -> float:
         """Clip, step and return the gradient norm. A norm that is not finite leaves the weights alone."""
         norm = float(torch.nn.utils.clip_grad_norm_(self._parameters(), self.config.grad_clip))
-        if not self.skip_optimizer_step and torch.isfinite(torch.tensor(norm)):
+        if not self.skip_optimizer_step and math.isfinite(norm):
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return norm
+
+    def _count_skipped(self, norm: float, step: int) -> None:
+        """Stop a run that has stopped learning: one bad batch passes, weights gone wrong do not."""
+        self.skipped_in_a_row = 0 if math.isfinite(norm) else self.skipped_in_a_row + 1
+        if self.skipped_in_a_row >= self.max_skipped:
+            raise ArcherError(
+                f"Step {step}: the gradients of {self.skipped_in_a_row} updates in a row were not finite "
+                f"(last norm: {norm}), so nothing is learnt any more; "
+                f"trainer.max_skipped_updates={self.max_skipped}. Look at rewards and losses in "
+                "metrics.jsonl for the first value that is not finite; lower "
+                "actor_rollout_ref.actor.optim.lr, or set engine.dtype=float32, and run it again."
+            )
 
 
 def lr_factor(config: OptimConfig, total_steps: int) -> Callable[[int], float]:

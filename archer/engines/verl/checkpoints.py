@@ -17,6 +17,7 @@ from archer.errors import ArcherError
 from archer.files import remove_tree, write_atomically
 from archer.runs.checkpoint import LATEST_FILE, Checkpoint, CheckpointFolder, checkpoint_at
 from archer.runs.folder import RunFolder
+from archer.runs.integrity import MANIFEST, DamagedCheckpointError, check_files, write_manifest
 
 STATE = "archer.json"
 
@@ -45,9 +46,16 @@ class VerlCheckpoints(CheckpointFolder):
             if checkpoint.path not in complete:
                 remove_tree(checkpoint.path)
 
+    def check(self, checkpoint: Checkpoint, run_id: str | None = None) -> None:
+        """Refuse a checkpoint whose files are not as they were saved, those of this machine at least."""
+        read_state(checkpoint)
+        if (checkpoint.path / MANIFEST).exists():
+            check_files(checkpoint.path, checkpoint.step, run_id)
+
     def complete(self, step: int, state: VerlState) -> Checkpoint:
         """Mark the checkpoint that verl has written for `step`; older ones beyond `keep` go."""
         folder = self.folder / f"global_step_{step}"
+        write_manifest(folder, step, None)
         write_atomically(folder / STATE, json.dumps(state.__dict__, indent=2) + "\n")
         write_atomically(self.folder / LATEST_FILE, str(step))
         self._prune()
@@ -76,7 +84,10 @@ def read_state(checkpoint: Checkpoint) -> VerlState:
     file = checkpoint.path / STATE
     if not file.is_file():
         raise ArcherError(f"{checkpoint.path} has no {STATE}: it is no complete checkpoint of engine=verl.")
-    return VerlState(**json.loads(file.read_text()))
+    try:
+        return VerlState(**json.loads(file.read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise DamagedCheckpointError(file, f"is damaged ({error})") from error
 
 
 def check_ranks(checkpoint: Checkpoint, state: VerlState, ranks: int) -> None:

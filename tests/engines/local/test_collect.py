@@ -24,11 +24,11 @@ class ScriptedRollout:
     def __init__(self, compute) -> None:
         self.compute = compute
         self.asked: list[list[int]] = []
-        self.seeds: list[int] = []
+        self.seeds: list[tuple[int, int]] = []
 
-    def generate(self, prompts, n, params, generator) -> Responses:
+    def generate(self, prompts, n, params, streams) -> Responses:
         self.asked.append([prompt.index for prompt in prompts])
-        self.seeds.append(generator.initial_seed())
+        self.seeds.append((streams.seed, streams.first_prompt))
         rows = tuple(prompt for prompt in prompts for _ in range(n))
         lengths = torch.tensor([1 + prompt.index % 4 for prompt in rows])
         mask = torch.arange(int(lengths.max())) < lengths[:, None]
@@ -156,7 +156,7 @@ def test_where_every_group_is_degenerate_nothing_is_kept(make_collector):
 
 
 def test_every_generation_of_every_step_has_a_stream_of_its_own_that_a_second_run_repeats(make_collector):
-    def seeds() -> list[int]:
+    def seeds() -> list[tuple[int, int]]:
         collector, rollout = make_collector(
             lambda index: WRONG, FILTER, "algorithm.filter_groups.max_num_gen_batches=3"
         )

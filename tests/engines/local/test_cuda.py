@@ -20,7 +20,7 @@ from archer.generation.device import Compute
 from archer.generation.model import SamplingWeights
 from archer.generation.policy import Policy
 from archer.generation.rollout import Rollout, RolloutLimits
-from archer.generation.sampling import SamplingParams
+from archer.generation.sampling import SampleStreams, SamplingParams
 from archer.influence import Group, InfluenceConfig, InfluenceTracer
 from archer.influence.bundle import make_bundles
 from archer.influence.distributed import Exchange
@@ -34,6 +34,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 STOP = (4, 9, 23)
 GREEDY = SamplingParams(do_sample=False)
+STREAMS = SampleStreams.named(0, "test")
 CUDA = torch.device("cuda")
 
 
@@ -55,11 +56,11 @@ def test_compiled_decoding_gives_the_greedy_responses_of_plain_decoding(
     any_model, cuda, make_prompts, lengths
 ):
     model, prompts = any_model.to("cuda"), make_prompts(lengths)
-    plain = rollout(model, cuda, False).generate(prompts, 2, GREEDY, torch.Generator("cuda"))
+    plain = rollout(model, cuda, False).generate(prompts, 2, GREEDY, STREAMS)
     compiled = rollout(model, cuda, True)
     assert compiled._static is not None
     for _ in range(3):  # the first calls warm up and record, later ones replay
-        found = compiled.generate(prompts, 2, GREEDY, torch.Generator("cuda"))
+        found = compiled.generate(prompts, 2, GREEDY, STREAMS)
         assert texts(found) == texts(plain)
         torch.testing.assert_close(found.log_probs, plain.log_probs, atol=1e-3, rtol=1e-3)
 
@@ -70,10 +71,8 @@ def test_compiled_decoding_follows_the_policy_through_the_bfloat16_copy(qwen2, m
     weights = SamplingWeights(policy, compute)
     compiled, prompts = rollout(weights.model, compute, True), make_prompts([3, 9, 1, 5])
     for _ in range(3):
-        found = compiled.generate(prompts, 2, GREEDY, torch.Generator("cuda"))
-        expected = rollout(copy.deepcopy(weights.model), compute, False).generate(
-            prompts, 2, GREEDY, torch.Generator("cuda")
-        )
+        found = compiled.generate(prompts, 2, GREEDY, STREAMS)
+        expected = rollout(copy.deepcopy(weights.model), compute, False).generate(prompts, 2, GREEDY, STREAMS)
         same = sum(a == b for a, b in zip(texts(found), texts(expected), strict=True))
         assert same >= 6, "bfloat16 ties may fall either way, but most greedy responses agree"
         with torch.no_grad():
