@@ -136,12 +136,14 @@ def make_responses() -> Callable[..., Responses]:
 
 
 @pytest.fixture
-def judged() -> Callable[[Responses, Sequence[int]], Judged]:
-    """`judged(responses, groups)`: verdicts that alternate between right and wrong."""
+def judged() -> Callable[..., Judged]:
+    """`judged(responses, groups, lost=())`: verdicts alternate; lost rows have none."""
 
-    def make(responses: Responses, groups: Sequence[int]) -> Judged:
-        results = tuple(RewardResult.of_verdict(row % 2 == 0) for row in range(len(responses)))
-        return Judged(responses, torch.tensor(groups), results, torch.zeros(len(responses)))
+    def make(responses: Responses, groups: Sequence[int], lost: Sequence[int] = ()) -> Judged:
+        results = [RewardResult.of_verdict(row % 2 == 0) for row in range(len(responses))]
+        for row in lost:
+            results[row] = RewardResult.of_failure("timeout")
+        return Judged(responses, torch.tensor(groups), tuple(results), torch.zeros(len(responses)))
 
     return make
 

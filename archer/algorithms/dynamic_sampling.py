@@ -69,13 +69,14 @@ class DynamicSampling:
             "actor_rollout_ref.rollout.n, or choose prompts nearer to what the model can do."
         )
 
-    def after(self, correct: Tensor, groups: Tensor) -> "DynamicSampling":
+    def after(self, correct: Tensor, groups: Tensor, judged: Tensor | None = None) -> "DynamicSampling":
         """Account for one more generation batch.
 
         correct: [N] bool, as verified
         groups:  [N] int64; ids are not reused between the generation batches of one step
+        judged:  [N] bool, the responses that could be verified; None: all. A group is mixed by these alone.
         """
-        found = dict.fromkeys(groups[mixed_groups(correct, groups)].tolist())
+        found = dict.fromkeys(groups[mixed_groups(correct, groups, judged)].tolist())
         reused = found.keys() & set(self.kept)
         if reused:
             raise ValueError(f"group ids {sorted(reused)} were used in an earlier generation batch")
@@ -83,5 +84,5 @@ class DynamicSampling:
             self,
             kept=self.kept + tuple(found)[: self.missing],
             gen_batches=self.gen_batches + 1,
-            counts=self.counts + count_groups(correct, groups),
+            counts=self.counts + count_groups(correct, groups, judged),
         )

@@ -46,36 +46,56 @@ class Grouping:
 
 @dataclass(frozen=True)
 class GroupCounts:
-    """Groups by what became of them. A group of one is all correct or all wrong."""
+    """Groups by the verdicts on those responses that were judged. A single verdict is all correct or all
+    wrong.
+    """
 
     mixed: int = 0
     all_correct: int = 0
     all_wrong: int = 0
+    unjudged: int = 0  # without a single verdict
+
+    @property
+    def degenerate(self) -> int:
+        """Groups without a contrast, which teach nothing."""
+        return self.all_correct + self.all_wrong + self.unjudged
 
     def __add__(self, other: "GroupCounts") -> "GroupCounts":
         return GroupCounts(
             self.mixed + other.mixed,
             self.all_correct + other.all_correct,
             self.all_wrong + other.all_wrong,
+            self.unjudged + other.unjudged,
         )
 
 
-def mixed_groups(correct: Tensor, groups: Tensor) -> Tensor:
+def mixed_groups(correct: Tensor, groups: Tensor, judged: Tensor | None = None) -> Tensor:
     """Keep the responses whose group has both right and wrong ones.
 
     correct: [N] bool
     groups:  [N] int64
+    judged:  [N] bool, the responses whose verdict counts; None: all
     Returns [N] bool.
     """
     grouping = Grouping.of(groups)
-    right = grouping.sum(correct.long())
-    return grouping.spread((right > 0) & (right < grouping.sizes))
+    right, verdicts = _verdicts(grouping, correct, judged)
+    return grouping.spread((right > 0) & (right < verdicts))
 
 
-def count_groups(correct: Tensor, groups: Tensor) -> GroupCounts:
-    """Count mixed, all-correct and all-wrong groups. correct: [N] bool; groups: [N] int64."""
+def count_groups(correct: Tensor, groups: Tensor, judged: Tensor | None = None) -> GroupCounts:
+    """Count groups by their verdicts. correct: [N] bool; groups: [N] int64; judged: as in `mixed_groups`."""
     grouping = Grouping.of(groups)
-    right = grouping.sum(correct.long())
-    all_correct = int((right == grouping.sizes).sum())
-    all_wrong = int((right == 0).sum())
-    return GroupCounts(len(grouping.sizes) - all_correct - all_wrong, all_correct, all_wrong)
+    right, verdicts = _verdicts(grouping, correct, judged)
+    unjudged = int((verdicts == 0).sum())
+    all_correct = int(((right == verdicts) & (verdicts > 0)).sum())
+    all_wrong = int(((right == 0) & (verdicts > 0)).sum())
+    return GroupCounts(
+        len(grouping.sizes) - all_correct - all_wrong - unjudged, all_correct, all_wrong, unjudged
+    )
+
+
+def _verdicts(grouping: Grouping, correct: Tensor, judged: Tensor | None) -> tuple[Tensor, Tensor]:
+    """(right responses, judged responses) of each group, both [G]."""
+    if judged is None:
+        judged = torch.ones_like(correct)
+    return grouping.sum((correct & judged).long()), grouping.sum(judged.long())

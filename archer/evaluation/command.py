@@ -118,10 +118,14 @@ def _once(model: str, options: EvalOptions, out: Path | None, overwrite: bool, c
     done = evaluate(make_plan(choose_model(model), options), console, out, overwrite)
     console.print()
     console.print(summary_table(done.summary))
-    if done.summary.overall.failures:
+    overall = done.summary.overall
+    if overall.failures:
         console.print(
-            f"[yellow]{done.summary.overall.failures} responses could not be judged (timeout or crash) and "
-            "count as wrong; see `failure` in the samples[/yellow]",
+            f"{overall.failures} responses could not be judged and are left out; "
+            f"see `failure` in the samples. The first: {overall.first_failure}",
+            style="yellow",
+            markup=False,
+            highlight=False,
             soft_wrap=True,
         )
     for what, file in (("samples", "samples.jsonl"), ("figures", "summary.json")):

@@ -13,9 +13,10 @@ from archer.config.root import TrainConfig
 from archer.data.prompts import Prompt, PromptDataset
 from archer.evaluation.majority import Ballot, majority
 from archer.evaluation.summary import Sample, Summary, shown_truth, summarise
-from archer.generation.judge import Judge
+from archer.generation.judge import Judge, failures_of, refuse_outage
 from archer.generation.rollout import Rollout
 from archer.generation.sampling import SampleStreams, SamplingParams
+from archer.rewards.config import RewardConfig
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,11 @@ class Evaluator:
         self.judge = judge
         self.sampling = sampling
 
+    @property
+    def total(self) -> int:
+        """Responses of the whole evaluation."""
+        return len(self.dataset) * self.sampling.n
+
     def chunks(self, done: int = 0) -> Iterator[list[Sample]]:
         """Yield the samples of chunk after chunk; `done` prompts (whole chunks) are left out."""
         if done % self.sampling.chunk and done != len(self.dataset):
@@ -63,7 +69,8 @@ class Evaluator:
             self.judge.scorer.answer(prompt.data_source, text)
             for prompt, text in zip(responses.prompts, texts, strict=True)
         ]
-        votes = self._votes(prompts, answers, [result.correct for result in results])
+        cast = [None if result.unjudged else answer for answer, result in zip(answers, results, strict=True)]
+        votes = self._votes(prompts, cast, [result.correct for result in results])
         return [
             Sample(
                 prompt_index=prompt.index,
@@ -100,8 +107,13 @@ class Evaluator:
         return values
 
 
-def summary_of(evaluator: Evaluator, stop: Callable[[], bool] = lambda: False) -> Summary | None:
-    """Run a whole evaluation in memory; None when `stop()` turned true on the way."""
+def summary_of(
+    evaluator: Evaluator, reward: RewardConfig, where: str, stop: Callable[[], bool] = lambda: False
+) -> Summary | None:
+    """Run a whole evaluation in memory; None when `stop()` turned true on the way.
+
+    It ends with an error as soon as too many responses are unjudged; `where` names it in the message.
+    """
     samples: list[Sample] = []
     chunks = evaluator.chunks()
     while not stop():
@@ -109,6 +121,7 @@ def summary_of(evaluator: Evaluator, stop: Callable[[], bool] = lambda: False) -
         if chunk is None:
             return summarise(samples)
         samples += chunk
+        refuse_outage(failures_of(samples), evaluator.total, reward, where)
     return None
 
 

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from archer.config.root import TrainConfig
-from archer.evaluation.summary import ALL, Figures, Sample, Summary, mean
+from archer.evaluation.summary import ALL, Figures, Sample, Summary, mean, pass_ks
 
 
 def describe_sampling(config: TrainConfig) -> str:
@@ -38,7 +38,8 @@ def progress(console: Console, total: int) -> Iterator[Callable[[int, Sequence[S
 
     def show(done: int, samples: Sequence[Sample]) -> None:
         nonlocal tenths
-        accuracy = mean([float(s.correct) for s in samples]) if samples else 0.0
+        verdicts = [float(s.correct) for s in samples if s.failure is None]
+        accuracy = mean(verdicts) if verdicts else 0.0
         bar.update(task, completed=done, description=f"accuracy so far {accuracy:.1%}")
         if bar.disable and done * 10 // total > tenths:
             tenths = done * 10 // total
@@ -58,19 +59,25 @@ def summary_table(summary: Summary) -> Table:
     table.add_column("")
     for source in columns:
         table.add_column(escape(source), justify="right", no_wrap=True, style="bold" if source == ALL else "")
-    cells = [_cells(figures) for figures in columns.values()]
+    cells = [_cells(figures, summary.overall.failures > 0) for figures in columns.values()]
     for name in cells[0]:
         table.add_row(name, *(one[name] for one in cells))
     return table
 
 
-def _cells(figures: Figures) -> dict[str, str]:
+def _cells(figures: Figures, unjudged: bool) -> dict[str, str]:
     error = "" if figures.stderr is None else f" ±{figures.stderr:.1%}"
-    cells = {"prompts": f"{figures.prompts:,}", f"avg@{figures.n}": f"{figures.avg:.1%}{error}"}
-    cells |= {f"pass@{k}": f"{value:.1%}" for k, value in figures.pass_at.items() if k > 1}
+    cells = {"prompts": f"{figures.prompts:,}", f"avg@{figures.n}": _percent(figures.avg) + error}
+    cells |= {f"pass@{k}": _percent(figures.pass_at.get(k)) for k in pass_ks(figures.n) if k > 1}
     if figures.n > 1:
-        cells[f"maj@{figures.n}"] = "-" if figures.majority is None else f"{figures.majority:.1%}"
+        cells[f"maj@{figures.n}"] = _percent(figures.majority)
+    if unjudged:
+        cells["unjudged"] = f"{figures.failures:,}"
     return cells | {"tokens": f"{figures.tokens:,.1f}", "truncated": f"{figures.truncated:.1%}"}
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
 
 
 def as_json(summary: Summary) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from archer.evaluation.evaluator import Evaluator, validation_sampling
 from archer.evaluation.plan import EvalPlan
 from archer.evaluation.report import as_json, describe_sampling, progress
 from archer.evaluation.store import EvalFolder, identity
-from archer.evaluation.summary import Summary, summarise
+from archer.evaluation.summary import Sample, Summary, summarise
 from archer.generation.build import Generation, PromptFiles, build_generation
+from archer.generation.judge import failures_of, refuse_outage
 
 DATA = "--data"
 
@@ -50,6 +51,11 @@ def evaluate(plan: EvalPlan, console: Console, out: Path | None = None, overwrit
     sampling, dataset = validation_sampling(config), generation.datasets[DATA]
     evaluator = Evaluator(dataset, generation.rollout, generation.judge, sampling)
     total = len(dataset)
+
+    def refuse(samples: list[Sample]) -> None:
+        again = "run the same command again with --overwrite"
+        refuse_outage(failures_of(samples), evaluator.total, config.reward, "the evaluation", again)
+
     folder = EvalFolder(out or plan.folder, sampling.chunk, sampling.n, total)
     try:
         samples = folder.open(identity(config, generation.compute), overwrite)
@@ -63,6 +69,7 @@ def evaluate(plan: EvalPlan, console: Console, out: Path | None = None, overwrit
         ]
         if dataset.overlong:
             told.append(f"{dataset.overlong:,} prompts over data.max_prompt_length left out")
+        refuse(samples)
         if complete:
             told.append("evaluated before with the same settings; --overwrite does it again")
         elif done:
@@ -76,6 +83,7 @@ def evaluate(plan: EvalPlan, console: Console, out: Path | None = None, overwrit
             for chunk in evaluator.chunks(done):
                 folder.append(chunk)
                 samples += chunk
+                refuse(samples)
                 show(len(samples) // sampling.n, samples)
         summary = summarise(samples)
         document = {

@@ -33,7 +33,8 @@ def identity(config: TrainConfig, compute: Compute) -> dict[str, Any]:
     files = [path for pattern in WEIGHTS for path in sorted(model.glob(pattern))] if model.is_dir() else []
     stored = stored_tree(config)
     reward = stored["reward"]
-    del reward["num_workers"], reward["reward_kwargs"]  # neither changes a raw verdict
+    for name in ("num_workers", "reward_kwargs", "max_failed_share"):  # none changes a raw verdict
+        del reward[name]
     described = {
         "model": stored["actor_rollout_ref"]["model"],
         "weights": {path.name: [path.stat().st_size, path.stat().st_mtime_ns] for path in files},

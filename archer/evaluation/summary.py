@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from archer.generation.judge import failures_of
+
 MAX_SHOWN_TRUTH = 2000  # characters; test suites of code problems are not repeated for every response
 ALL = "all"
 
@@ -79,18 +81,23 @@ def standard_error(values: Sequence[float]) -> float | None:
 
 @dataclass(frozen=True)
 class Figures:
-    """The figures of one data source, or of all together. Every prompt counts the same."""
+    """The figures of one data source, or of all together. Every prompt counts the same.
+
+    Responses without a verdict are left out: of accuracy, and of what is made of it. A prompt without any
+    verdict has none of these, and one with fewer than k verdicts has no pass@k.
+    """
 
     prompts: int
     n: int
-    avg: float  # avg@n: the share of right responses
+    avg: float | None  # avg@n: the share of right responses; None: not one was judged
     stderr: float | None  # of avg, over prompts
-    pass_at: dict[int, float]  # k -> pass@k
+    pass_at: dict[int, float]  # k -> pass@k, where some prompt has k verdicts
     majority: float | None  # None where a function judges, so that answers cannot be compared
-    score: float  # mean raw reward
+    score: float | None  # mean raw reward
     tokens: float  # mean response length
     truncated: float  # share of responses cut off by the length limit
     failures: int  # responses that could not be judged
+    first_failure: str | None  # why the first of them could not
 
 
 @dataclass(frozen=True)
@@ -100,20 +107,29 @@ class Summary:
     overall: Figures
     sources: dict[str, Figures]
 
+    @property
+    def accuracy(self) -> float:
+        """avg@n over all prompts. An evaluation without a single verdict is refused before it comes here."""
+        assert self.overall.avg is not None
+        return self.overall.avg
+
     def metrics(self) -> dict[str, float]:
         """The figures of every source under verl's names."""
         found: dict[str, float] = {}
         for source, figures in self.sources.items():
             n = figures.n
-            found[f"val-core/{source}/acc/mean@{n}"] = figures.avg
-            found[f"val-core/{source}/acc/pass@{n}"] = figures.pass_at[n]
+            if figures.avg is not None:
+                found[f"val-core/{source}/acc/mean@{n}"] = figures.avg
             for k, value in figures.pass_at.items():
-                if 1 < k < n:
+                if k == n:
+                    found[f"val-core/{source}/acc/pass@{n}"] = value
+                elif k > 1:
                     found[f"val-aux/{source}/acc/pass@{k}"] = value
             if figures.majority is not None and n > 1:
                 found[f"val-core/{source}/acc/maj@{n}/mean"] = figures.majority
             found[f"val-aux/{source}/response_length/mean"] = figures.tokens
             found[f"val-aux/{source}/response_length/clip_ratio"] = figures.truncated
+            found[f"val-aux/{source}/unjudged"] = float(figures.failures)
         return found
 
 
@@ -135,19 +151,24 @@ def _figures(prompts: Sequence[Sequence[Sample]]) -> Figures:
     n = len(prompts[0])
     if any(len(prompt) != n for prompt in prompts):
         raise ValueError("every prompt must have the same number of samples")
-    right = [sum(sample.correct for sample in prompt) for prompt in prompts]
-    shares = [c / n for c in right]
-    votes = [prompt[0].majority for prompt in prompts]
+    judged = [[sample for sample in prompt if sample.failure is None] for prompt in prompts]
+    counts = [(len(some), sum(sample.correct for sample in some)) for some in judged if some]
+    shares = [c / m for m, c in counts]
+    votes = [some[0].majority for some in judged if some]
+    passed = {k: [pass_at_k(m, c, k) for m, c in counts if m >= k] for k in pass_ks(n)}
+    scores = [sample.score for some in judged for sample in some]
     everything = [sample for prompt in prompts for sample in prompt]
+    failures = failures_of(everything)
     return Figures(
         prompts=len(prompts),
         n=n,
-        avg=mean(shares),
+        avg=mean(shares) if shares else None,
         stderr=standard_error(shares),
-        pass_at={k: mean([pass_at_k(n, c, k) for c in right]) for k in pass_ks(n)},
-        majority=None if None in votes else mean([vote for vote in votes if vote is not None]),
-        score=mean([sample.score for sample in everything]),
+        pass_at={k: mean(values) for k, values in passed.items() if values},
+        majority=None if None in votes or not votes else mean([vote for vote in votes if vote is not None]),
+        score=mean(scores) if scores else None,
         tokens=mean([float(sample.tokens) for sample in everything]),
         truncated=mean([float(not sample.finished) for sample in everything]),
-        failures=sum(sample.failure is not None for sample in everything),
+        failures=len(failures),
+        first_failure=failures[0] if failures else None,
     )

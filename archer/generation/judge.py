@@ -1,8 +1,8 @@
 """From sampled tokens to rewards."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -29,8 +29,19 @@ class Judged:
 
     @property
     def scores(self) -> Tensor:
-        """[N] float32: score and shaping."""
-        return torch.tensor([result.score for result in self.results], dtype=torch.float32) + self.penalties
+        """[N] float32: score and shaping; 0 where there is no judgement."""
+        scores = torch.tensor([result.score for result in self.results], dtype=torch.float32) + self.penalties
+        return torch.where(self.unjudged, 0, scores)
+
+    @property
+    def unjudged(self) -> Tensor:
+        """[N] bool: judging failed, so that the response has no reward."""
+        return torch.tensor([result.unjudged for result in self.results], dtype=torch.bool)
+
+    @property
+    def loss_mask(self) -> Tensor:
+        """[N, L] bool: the response tokens that are learnt from; none of a response without a verdict."""
+        return self.responses.mask & ~self.unjudged[:, None]
 
     def rows(self, index: list[int]) -> "Judged":
         """Return the chosen rows."""
@@ -81,17 +92,42 @@ class Judge:
         )
 
 
-def refuse_unjudged(failures: Sequence[str | None], reward: RewardConfig) -> None:
-    """Stop a run none of whose first responses could be judged: it would train on nothing, to its end.
+class Verdict(Protocol):
+    """Whatever says of a response why there is no judgement, if so."""
 
-    failures: of every response of the first step, None where it was judged.
+    @property
+    def failure(self) -> str | None:
+        """None: it was judged."""
+        ...
+
+
+def failures_of(results: Iterable[Verdict]) -> list[str]:
+    """What kept each unjudged response from being judged, in order."""
+    return [result.failure for result in results if result.failure is not None]
+
+
+def refuse_outage(
+    failures: Sequence[str], total: int, reward: RewardConfig, where: str, again: str = "run again"
+) -> None:
+    """Stop where more than `reward.max_failed_share` of the responses could not be judged, or all of them.
+
+    Fewer are left out of what is learnt and measured. More say that the reward itself is broken, and a run
+    that went on would learn from whatever the reward still happens to judge.
+
+    failures: what kept each unjudged response from being judged
+    total:    responses, the judged ones included
+    where:    what they belong to, for the message: "step 7"
+    again:    what to do once the cause is removed
     """
-    if not failures or not all(failures):
+    failed = len(failures)
+    if not failed or (failed < total and failed / total <= reward.max_failed_share):
         return
     own = reward.custom_reward_function.path
-    whose = f"the reward function in {own}" if own else "the reward"
-    todo = f"raise reward.timeout_s={reward.timeout_s:g}" if failures[0] == "timeout" else f"correct {whose}"
+    todo = f"correct {f'the reward function in {own}' if own else 'the reward'}"
+    if failures[0] == "timeout":
+        todo = f"raise reward.timeout_s={reward.timeout_s:g}, or make judging faster"
     raise ArcherError(
-        f"None of the {len(failures)} responses of the first step could be judged, so there is nothing to "
-        f"learn from. The first failure: {failures[0]}. Please {todo}, and run the same command again."
+        f"{failed} of {total} responses of {where} could not be judged; at most "
+        f"reward.max_failed_share={reward.max_failed_share:g} of them may fail. "
+        f"The first failure: {failures[0]}. Please {todo}, and {again}."
     )

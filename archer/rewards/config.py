@@ -61,7 +61,13 @@ class RewardConfig(Section):
 
     num_workers: int = knob(2, "worker processes that verify answers", at_least=1)
     timeout_s: float = knob(
-        10.0, "seconds one verification may take; then it scores 0 and is counted", above=0, unit="s"
+        10.0, "seconds one verification may take; then the response is unjudged", above=0, unit="s"
+    )
+    max_failed_share: float = knob(
+        0.2,
+        "share of a step's or a validation's responses that may stay unjudged; the run stops beyond it",
+        at_least=0,
+        at_most=1,
     )
     memory_limit_gb: float | None = knob(
         4.0, "memory that a worker process may allocate, in GiB; null for no limit", above=0, unit="GiB"

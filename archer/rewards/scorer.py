@@ -135,7 +135,7 @@ class RewardScorer:
         )
         if failures:
             _logger.warning(
-                "Judging failed for %d of %d responses, which score 0; the first: %s",
+                "Judging failed for %d of %d responses; the first: %s",
                 len(failures),
                 len(results),
                 failures[0],

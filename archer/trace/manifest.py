@@ -56,8 +56,8 @@ class StepStatistics:
             max_response_length=int(lengths.max(initial=0)),
             mean_entropy=_mean(step.entropies[mask]),
             mean_log_prob=None if step.log_probs is None else _mean(step.log_probs[mask]),
-            mean_reward=None if step.reward is None else _mean(step.reward),
-            accepted_share=None if step.accepted is None else _mean(step.accepted),
+            mean_reward=None if step.reward is None else _mean(step.reward[step.judged]),
+            accepted_share=None if step.accepted is None else _mean(step.accepted[step.judged]),
             mean_abs_influence=None if influence is None else _mean(influence),
             influence_tokens=None if influence is None else int(np.isfinite(influence).sum()),
         )

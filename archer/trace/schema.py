@@ -52,6 +52,7 @@ ARRAYS: tuple[ArraySpec, ...] = (
     ArraySpec("prompt_offsets", "int64", "offsets"),
     ArraySpec("prompt_length", "int32", "row", required_in=()),
     ArraySpec("sample_index", "int32", "row", required_in=()),
+    ArraySpec("unjudged", "bool", "row", required_in=()),
     ArraySpec("influence", "float32", "token", required_in=("influence",)),
     ArraySpec("advantage", "float32", "token", required_in=("influence",)),
 )
@@ -84,6 +85,7 @@ class TraceStep:
     prompt_offsets: NDArray[np.int64] | None = None  # [N + 1] into prompt_ids
     prompt_length: NDArray[np.int32] | None = None  # [N]
     sample_index: NDArray[np.int32] | None = None  # [N]
+    unjudged: NDArray[np.bool_] | None = None  # [N] True: no verdict, `accepted` and `reward` mean nothing
     influence: NDArray[np.float32] | None = None  # [N, L] NaN outside the mask or where not computed
     advantage: NDArray[np.float32] | None = None  # [N, L]
 
@@ -113,6 +115,7 @@ class TraceStep:
         uid: Sequence[str],  # N
         prompts: Sequence[ArrayLike],  # N prompts of token ids, no padding
         sample_index: ArrayLike | None = None,  # [N]
+        unjudged: ArrayLike | None = None,  # [N]
         influence: ArrayLike | None = None,  # [N, L']
         advantage: ArrayLike | None = None,  # [N, L']
     ) -> "TraceStep":
@@ -156,6 +159,7 @@ class TraceStep:
             prompt_offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
             prompt_length=lengths.astype(np.int32),
             sample_index=None if sample_index is None else per_row("sample_index", sample_index),
+            unjudged=None if unjudged is None else per_row("unjudged", unjudged),
             influence=None if influence is None else per_token("influence", influence),
             advantage=None if advantage is None else per_token("advantage", advantage),
         )
@@ -169,6 +173,17 @@ class TraceStep:
     def lengths(self) -> NDArray[np.int64]:
         """Valid tokens of each response, [N]."""
         return self.response_mask.sum(axis=1, dtype=np.int64)
+
+    @property
+    def judged(self) -> NDArray[np.bool_]:
+        """The responses that have a verdict, [N]; all, where the trace does not say."""
+        return np.ones(self.rows, dtype=np.bool_) if self.unjudged is None else ~self.unjudged
+
+    def verdict(self, row: int) -> str:
+        """`accepted`, `rejected` or `unjudged`; empty where the trace holds no verdicts."""
+        if self.accepted is None:
+            return ""
+        return "unjudged" if not self.judged[row] else "accepted" if self.accepted[row] else "rejected"
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays that are there, by their name in the step file."""

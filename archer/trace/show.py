@@ -134,7 +134,7 @@ def _facts(arrays: TraceStep, row: int) -> list[str]:
     if arrays.group_id is not None:
         facts.append(f"group {arrays.group_id[row]}")
     if arrays.accepted is not None:
-        facts.append("accepted" if arrays.accepted[row] else "rejected")
+        facts.append(arrays.verdict(row))
     if arrays.reward is not None:
         facts.append(f"reward {arrays.reward[row]:g}")
     facts.append(f"{arrays.lengths[row]} tokens")
@@ -189,7 +189,7 @@ def _group_table(arrays: TraceStep, values: np.ndarray, rows: list[int], metric:
     table = Table(title=f"responses of group {group}")
     columns: dict[str, list[str]] = {"response": [str(row) for row in rows]}
     if arrays.accepted is not None:
-        columns["verdict"] = ["accepted" if arrays.accepted[row] else "rejected" for row in rows]
+        columns["verdict"] = [arrays.verdict(row) for row in rows]
     if arrays.reward is not None:
         columns["reward"] = [f"{arrays.reward[row]:g}" for row in rows]
     columns["tokens"] = [str(arrays.lengths[row]) for row in rows]

@@ -48,6 +48,11 @@ class ValidationResult:
     metrics: dict[str, float]
 
 
+def validation_at(step: int) -> str:
+    """What an error calls the validation after a step."""
+    return f"the validation after step {step}" if step else "the validation before training"
+
+
 class Engine(Protocol):
     """What an engine does its own way."""
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from archer.algorithms.groups import GroupCounts
 from archer.algorithms.rollout_correction import rollout_mismatch
+from archer.generation.judge import failures_of
 from archer.rewards import RewardResult
 
 
@@ -24,21 +25,35 @@ class Sampled:
     tokens: int  # of all responses
     warning: str | None = None  # what the user should know about it
 
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know: too few groups, responses without a verdict."""
+        notes = [self.warning] if self.warning else []
+        failures = failures_of(self.results)
+        if failures:
+            notes.append(
+                f"{len(failures)} of {len(self.results)} responses could not be judged and are left out; "
+                f"the first: {failures[0]}"
+            )
+        return notes
+
 
 def sampling_metrics(sampled: Sampled) -> dict[str, float]:
     """Accuracy, failures and group counts of everything sampled; of what is kept they would say nothing."""
     results, groups = sampled.results, sampled.counts
-    degenerate = groups.all_correct + groups.all_wrong
-    failures = [result.failure for result in results if result.failure]
+    failures = failures_of(results)
+    verdicts = [float(result.correct) for result in results if not result.unjudged]
     return {
         **_extras(results),
-        "reward/accuracy": _mean(torch.tensor([float(result.correct) for result in results])),
+        "reward/accuracy": _mean(torch.tensor(verdicts)),
+        "reward/unjudged": float(len(failures)),
         "reward/timeouts": float(sum(failure == "timeout" for failure in failures)),
         "reward/crashes": float(sum(failure != "timeout" for failure in failures)),
         "groups/mixed": float(groups.mixed),
         "groups/all_correct": float(groups.all_correct),
         "groups/all_wrong": float(groups.all_wrong),
-        "groups/degenerate_share": degenerate / max(1, degenerate + groups.mixed),
+        "groups/unjudged": float(groups.unjudged),
+        "groups/degenerate_share": groups.degenerate / max(1, groups.degenerate + groups.mixed),
         "train/num_gen_batches": float(sampled.generations),
     }
 
@@ -49,15 +64,16 @@ def response_metrics(
     lengths: Tensor,  # [N]
     finished: Tensor,  # [N] bool
     correct: Tensor,  # [N] bool
+    judged: Tensor,  # [N] bool: the others have no reward and no verdict
 ) -> dict[str, float]:
     """Rewards and lengths of the responses that a step trains on, all and by the raw verdict."""
     lengths = lengths.float()
     return {
-        **spread("critic/score", scores),
-        **spread("critic/rewards", rewards),
+        **spread("critic/score", scores[judged]),
+        **spread("critic/rewards", rewards[judged]),
         **spread("response_length", lengths),
-        **_by_verdict("critic/rewards", rewards, correct),
-        **_by_verdict("response_length", lengths, correct),
+        **_by_verdict("critic/rewards", rewards[judged], correct[judged]),
+        **_by_verdict("response_length", lengths[judged], correct[judged]),
         "response_length/clip_ratio": _mean((~finished).float()),
     }
 

@@ -32,6 +32,7 @@ class StepRecord:
     advantages: Tensor  # [N, L]
     scores: Tensor  # [N] rewards, shaped
     correct: Tensor  # [N] bool: the raw verdicts
+    unjudged: Tensor  # [N] bool: judging failed; reward and verdict mean nothing
 
     def trace_step(self, rows: list[int], influence: Tensor | None) -> TraceStep:
         """Return the arrays of the chosen rows. influence: [N, L], NaN where nothing was computed."""
@@ -44,6 +45,7 @@ class StepRecord:
             log_probs=self.log_probs[rows].numpy(),
             reward=self.scores[rows].numpy(),
             accepted=self.correct[rows].numpy(),
+            unjudged=self.unjudged[rows].numpy(),
             group_id=groups,
             uid=[f"step{self.step}-group{group}" for group in groups],
             prompts=[self.prompts[row] for row in rows],
@@ -53,11 +55,17 @@ class StepRecord:
         )
 
 
-def prompt_groups(groups: Sequence[int], correct: Sequence[bool]) -> list[Group]:
-    """Return the prompt groups of a step with their verdicts; both [N]."""
+def prompt_groups(
+    groups: Sequence[int], correct: Sequence[bool], unjudged: Sequence[bool] | None = None
+) -> list[Group]:
+    """Return the prompt groups of a step with their verdicts; all [N].
+
+    A response without a verdict is neither accepted nor rejected: it is in no group.
+    """
     members: dict[int, list[int]] = {}
     for row, group in enumerate(groups):
-        members.setdefault(group, []).append(row)
+        if unjudged is None or not unjudged[row]:
+            members.setdefault(group, []).append(row)
     return [
         Group(str(group), tuple(rows), tuple(bool(correct[row]) for row in rows))
         for group, rows in members.items()

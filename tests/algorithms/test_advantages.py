@@ -7,7 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from archer.algorithms.advantages.base import ADVANTAGES, AdvantageInputs, bound_advantage
+from archer.algorithms.advantages.base import (
+    ADVANTAGES,
+    AdvantageInputs,
+    bound_advantage,
+    judged_advantages,
+)
 from archer.algorithms.advantages.returns import discounted_returns
 from archer.algorithms.config import AlgorithmConfig
 from archer.errors import ArcherError
@@ -198,3 +203,45 @@ def test_an_unknown_estimator_names_the_choices():
         advantage("gropo")
     assert all(name in str(error.value) for name in ADVANTAGES.names())
     assert "Did you mean 'grpo'?" in str(error.value)
+
+
+UNJUDGED = (2, 4, 6, 8)  # two of 70 and 9, one of the two of -3, the whole of group 4
+
+
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo"])
+def test_a_baseline_is_made_of_the_judged_responses_alone(inputs, name):
+    judged = torch.tensor([i not in UNJUDGED for i in range(12)])
+    got = judged_advantages(advantage(name), inputs, judged)
+    scores = loop_scores(inputs)
+    for i in range(12):
+        group = [scores[j] for j in loop_group(inputs, i) if j not in UNJUDGED]
+        expected = 0.0
+        if i not in UNJUDGED and len(group) > 1:
+            mean = sum(group) / len(group)
+            std = math.sqrt(sum((r - mean) ** 2 for r in group) / (len(group) - 1))
+            others = (sum(group) - scores[i]) / (len(group) - 1)
+            expected = {
+                "grpo": (scores[i] - mean) / (std + 1e-6),
+                "dr_grpo": scores[i] - mean,
+                "rloo": scores[i] - others,
+            }[name]
+        for t in range(8):
+            wanted = expected if inputs.mask[i, t] else 0.0
+            assert float(got[i, t]) == pytest.approx(wanted, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", WITHOUT_CRITIC)
+def test_what_an_unjudged_response_would_have_scored_changes_nothing(inputs, name):
+    judged = torch.tensor([i not in UNJUDGED for i in range(12)])
+    other = inputs.token_rewards.clone()
+    other[~judged] = 1e6
+    moved = AdvantageInputs(other, inputs.mask, inputs.groups)
+    got = judged_advantages(advantage(name), inputs, judged)
+    assert torch.equal(got, judged_advantages(advantage(name), moved, judged))
+    assert (got[~judged] == 0).all() and (got[judged] != 0).any()
+
+
+@pytest.mark.parametrize("name", WITHOUT_CRITIC)
+def test_where_all_are_judged_nothing_is_different(inputs, name):
+    everything = torch.ones(12, dtype=torch.bool)
+    assert torch.equal(judged_advantages(advantage(name), inputs, everything), advantage(name)(inputs))

@@ -81,3 +81,11 @@ def test_what_is_kept_is_the_first_wanted_mixed_groups_however_they_arrive(batch
         next_id += len(kinds)
     assert sampling.kept == tuple(mixed[:wanted])
     assert sampling.done == (len(mixed) >= wanted)
+
+
+def test_a_group_whose_contrast_is_an_unjudged_response_is_replaced():
+    correct = torch.tensor([True, True, False, True, False, False])
+    judged = torch.tensor([True, True, False, True, True, False])
+    sampling = DynamicSampling(wanted=2).after(correct, torch.tensor([0, 0, 0, 1, 1, 1]), judged)
+    assert sampling.kept == (1,)
+    assert sampling.counts == GroupCounts(mixed=1, all_correct=1)

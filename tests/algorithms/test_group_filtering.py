@@ -27,3 +27,23 @@ def test_a_singleton_group_is_never_kept():
 
 def test_counts_add_up():
     assert GroupCounts(1, 2, 3) + GroupCounts(10, 20, 30) == GroupCounts(11, 22, 33)
+
+
+def test_a_group_is_what_its_judged_responses_are():
+    marks = ["+-?", "+?+", "-?-", "+??", "???"]  # right, wrong, not judged
+    correct = torch.tensor([mark == "+" for group in marks for mark in group])
+    judged = torch.tensor([mark != "?" for group in marks for mark in group])
+    groups = torch.arange(5).repeat_interleave(3)
+    assert mixed_groups(correct, groups, judged).tolist() == [True] * 3 + [False] * 12
+    counts = count_groups(correct, groups, judged)
+    assert counts == GroupCounts(mixed=1, all_correct=2, all_wrong=1, unjudged=1)
+    assert counts.degenerate == 4
+
+
+def test_an_unjudged_response_is_not_a_wrong_one_whatever_its_verdict_says():
+    groups, judged = torch.zeros(3, dtype=torch.long), torch.tensor([True, True, False])
+    for said in (False, True):
+        correct = torch.tensor([True, True, said])
+        assert count_groups(correct, groups, judged) == GroupCounts(all_correct=1)
+        correct = torch.tensor([False, False, said])
+        assert count_groups(correct, groups, judged) == GroupCounts(all_wrong=1)

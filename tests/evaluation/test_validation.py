@@ -1,10 +1,13 @@
 """Accuracy on held-out prompts while training: its settings, its batches, the same streams every time."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from archer.config import compose
 from archer.data.prompts import Prompt, PromptDataset
+from archer.errors import ArcherError
 from archer.evaluation.evaluator import Evaluator, summary_of, validation_sampling
 from archer.generation.batch import Responses
 from archer.rewards import RewardConfig, RewardResult, RewardScorer
@@ -55,6 +58,10 @@ def make_validator(compute):
     return make
 
 
+def summarised(validator: Evaluator, share: float = 0.2, **options):
+    return summary_of(validator, RewardConfig(max_failed_share=share), "the validation", **options)
+
+
 SAMPLED = (
     "actor_rollout_ref.rollout.val_kwargs.n=4",
     "actor_rollout_ref.rollout.val_kwargs.do_sample=True",
@@ -66,13 +73,13 @@ SAMPLED = (
 
 def test_every_validation_uses_the_same_random_streams(make_validator):
     validator, rollout = make_validator(*SAMPLED)
-    assert summary_of(validator) == summary_of(validator)
+    assert summarised(validator) == summarised(validator)
     assert torch.equal(*rollout.drawn)
 
 
 def test_validation_samples_with_its_own_settings_in_batches_of_its_own_size(make_validator):
     validator, rollout = make_validator(*SAMPLED, "data.val_batch_size=2")
-    result = summary_of(validator)
+    result = summarised(validator)
     assert rollout.sizes == [2, 2, 1]
     params = rollout.params
     assert (params.temperature, params.top_p, params.top_k, params.do_sample) == (0.6, 0.9, 7, True)
@@ -88,11 +95,71 @@ def test_validation_samples_with_its_own_settings_in_batches_of_its_own_size(mak
 
 def test_without_a_batch_size_as_many_prompts_go_together_as_may_be_decoded_at_a_time(make_validator):
     validator, rollout = make_validator(*SAMPLED, "actor_rollout_ref.rollout.max_num_seqs=12")
-    summary_of(validator)
+    summarised(validator)
     assert rollout.sizes == [3, 2]
 
 
 def test_a_request_to_stop_ends_a_validation_between_batches_without_a_result(make_validator):
     validator, rollout = make_validator("data.val_batch_size=2")
-    assert summary_of(validator, stop=lambda: len(rollout.sizes) == 1) is None
+    assert summarised(validator, stop=lambda: len(rollout.sizes) == 1) is None
     assert rollout.sizes == [2]
+
+
+class FailingJudge(ParityJudge):
+    """Cannot judge the responses with these numbers, in the order of judging."""
+
+    def __init__(self, broken: set[int]) -> None:
+        self.broken, self.seen = broken, 0
+
+    def verdicts(self, responses):
+        texts, results = super().verdicts(responses)
+        numbers = range(self.seen, self.seen + len(results))
+        self.seen += len(results)
+        failed = RewardResult.of_failure
+        return texts, [
+            failed(f"crash: {n}") if n in self.broken else r for n, r in zip(numbers, results, strict=True)
+        ]
+
+
+def test_a_validation_without_verdicts_for_too_many_responses_ends_as_soon_as_that_is_certain(make_validator):
+    validator, rollout = make_validator(*SAMPLED, "data.val_batch_size=1")
+    validator.judge = FailingJudge(
+        {3, 4, 5, 6, 7}
+    )  # of 20, at most 4 may fail: clear after the second prompt
+    with pytest.raises(ArcherError, match=r"5 of 20 responses of the validation .* failure: crash: 3\."):
+        summarised(validator)
+    assert rollout.sizes == [1, 1]
+
+
+def test_a_validation_leaves_out_what_could_not_be_judged(make_validator):
+    validator, rollout = make_validator(*SAMPLED)
+    validator.judge = FailingJudge({3, 4, 5, 6})
+    summary = summarised(validator)
+    right = [bool(token % 2 == 0) for tokens in rollout.drawn for token in tokens[:, 0]]
+    shares = []
+    for prompt in range(5):
+        judged = [right[i] for i in range(prompt * 4, prompt * 4 + 4) if i not in (3, 4, 5, 6)]
+        shares.append(sum(judged) / len(judged))
+    assert summary.accuracy == pytest.approx(sum(shares) / 5)
+    assert summary.overall.failures == 4
+
+
+def test_an_unjudged_response_does_not_vote(make_validator):
+    """Two responses say 2 and could not be judged, one right one says 4: the right one has most votes."""
+    validator, _ = make_validator(*SAMPLED, "data.val_max_samples=1")
+
+    class Judge:
+        scorer = SimpleNamespace(
+            has_answers=lambda source: True,
+            answer=lambda source, text: text or None,
+            same_answers=lambda source, pairs: [a == b for a, b in pairs],
+        )
+
+        def verdicts(self, responses):
+            texts = ["2", "2", "4", ""] * (len(responses) // 4)
+            failed, verdict = RewardResult.of_failure, RewardResult.of_verdict
+            results = [failed("timeout"), failed("timeout"), verdict(True), verdict(False)]
+            return texts, results * (len(responses) // 4)
+
+    validator.judge = Judge()
+    assert summarised(validator, share=0.5).overall.majority == 1.0

@@ -8,7 +8,7 @@ import torch
 from archer.data.prompts import Prompt
 from archer.errors import ArcherError
 from archer.generation.batch import Responses
-from archer.generation.judge import Judge, refuse_unjudged
+from archer.generation.judge import Judge, Judged, refuse_outage
 from archer.rewards import RewardResult
 from archer.rewards.config import CustomRewardConfig, OverlongBufferConfig, RewardConfig
 
@@ -70,22 +70,48 @@ def test_raw_verdicts_come_with_the_text_and_without_the_penalty(responses):
     assert [result.score for result in results] == [0, 2, 0, 2]
 
 
+def test_a_response_that_could_not_be_judged_has_no_reward_no_penalty_and_nothing_to_learn_from(responses):
+    results = (
+        RewardResult(2.0, True),
+        RewardResult.of_failure("timeout"),
+        RewardResult(0.0, False),
+        RewardResult.of_failure("crash: x"),
+    )
+    subject = Judged(responses, torch.zeros(4, dtype=torch.long), results, torch.full((4,), -0.25))
+    assert subject.unjudged.tolist() == [False, True, False, True]
+    assert subject.scores.tolist() == [1.75, 0, -0.25, 0]
+    assert subject.loss_mask.sum(-1).tolist() == [2, 0, 8, 0]
+
+
+OWN = CustomRewardConfig(path="r.py")
+
+
 @pytest.mark.parametrize(
-    ("failures", "todo"),
+    ("failures", "reward", "told"),
     [
-        (["timeout", "crash: x"], "raise reward.timeout_s=10"),
+        (
+            ["timeout", "crash: x"],
+            RewardConfig(custom_reward_function=OWN),
+            "2 of 4 responses of step 7 could not be judged; at most reward.max_failed_share=0.2 of them may "
+            "fail. The first failure: timeout. Please raise reward.timeout_s=10",
+        ),
         (
             ["crash: ValueError: x", "timeout"],
-            "crash: ValueError: x. Please correct the reward function in r.py",
+            RewardConfig(custom_reward_function=OWN),
+            "The first failure: crash: ValueError: x. Please correct the reward function in r.py, and run",
         ),
+        (["crash: x"], RewardConfig(), "Please correct the reward, and run again."),
+        (["crash: x"], RewardConfig(max_failed_share=0.0), "1 of 4"),
+        (["crash: x"] * 4, RewardConfig(max_failed_share=1.0), "4 of 4"),  # nothing is left to learn from
     ],
 )
-def test_a_step_without_a_single_judgement_is_refused_with_the_first_failure(failures, todo):
-    reward = RewardConfig(custom_reward_function=CustomRewardConfig(path="r.py"))
-    with pytest.raises(ArcherError, match=re.escape(todo)):
-        refuse_unjudged(failures, reward)
+def test_an_outage_is_told_with_its_numbers_its_first_failure_and_what_to_do(failures, reward, told):
+    with pytest.raises(ArcherError, match=re.escape(told)):
+        refuse_outage(failures, 4, reward, "step 7")
 
 
-@pytest.mark.parametrize("failures", [[], [None], ["timeout", None]])
-def test_one_judgement_is_enough_to_go_on(failures):
-    refuse_unjudged(failures, RewardConfig())
+@pytest.mark.parametrize(
+    ("failed", "total", "share"), [(0, 0, 0.2), (0, 5, 0.0), (1, 5, 0.2), (29, 100, 0.29), (3, 4, 1.0)]
+)
+def test_up_to_the_share_itself_the_run_goes_on(failed, total, share):
+    refuse_outage(["timeout"] * failed, total, RewardConfig(max_failed_share=share), "step 7")

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from archer.errors import ArcherError
+from archer.trace.manifest import StepStatistics
 from archer.trace.schema import ARRAYS, TraceStep, check_complete
 
 CONTRACT = {
@@ -17,6 +18,7 @@ CONTRACT = {
     "prompt_offsets": "int64",
     "prompt_length": "int32",
     "sample_index": "int32",
+    "unjudged": "bool",
     "influence": "float32",
     "advantage": "float32",
 }
@@ -113,3 +115,19 @@ def test_an_influence_trace_needs_influence(step):
     check_complete(made, "entropy")
     with pytest.raises(ArcherError, match="influence, advantage"):
         check_complete(made, "influence")
+
+
+def test_a_response_without_a_verdict_is_told_apart_and_left_out_of_the_means(batch):
+    given = batch() | {"accepted": [True, False, True, False], "reward": [1.0, 0.0, 0.5, 9.0]}
+    made = TraceStep.from_batch(**given | {"unjudged": [False, False, False, True]})
+    assert [made.verdict(row) for row in range(4)] == ["accepted", "rejected", "accepted", "unjudged"]
+    statistics = StepStatistics.of(made)
+    assert (statistics.mean_reward, statistics.accepted_share) == (0.5, 2 / 3)
+
+
+def test_in_a_trace_that_does_not_say_every_response_was_judged(batch):
+    made = TraceStep.from_batch(**batch() | {"unjudged": None, "accepted": [True, False, True, False]})
+    assert made.unjudged is None and "unjudged" not in made.arrays()
+    assert made.judged.tolist() == [True] * 4
+    assert made.verdict(3) == "rejected"
+    check_complete(made, "entropy")

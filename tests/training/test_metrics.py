@@ -18,12 +18,17 @@ LENGTHS = [3, 5, 2, 7, 4, 6]
 def collected(make_responses):
     """Two groups of three with the given verdicts; wrong responses have a penalty for their length."""
 
-    def make(verdicts: list[bool]) -> Collected:
+    def make(verdicts: list[bool], failed: tuple[int, ...] = ()) -> Collected:
         responses = make_responses([2] * 6, LENGTHS)
-        results = tuple(RewardResult.of_verdict(verdict) for verdict in verdicts)
+        results = tuple(
+            RewardResult.of_failure("timeout" if row == 0 else f"crash: {row}")
+            if row in failed
+            else RewardResult.of_verdict(verdict)
+            for row, verdict in enumerate(verdicts)
+        )
         penalties = torch.tensor([0.0 if v else -0.1 * n for v, n in zip(verdicts, LENGTHS, strict=True)])
         judged = Judged(responses, torch.tensor([0, 0, 0, 1, 1, 1]), results, penalties)
-        counts = count_groups(judged.correct, judged.groups)
+        counts = count_groups(judged.correct, judged.groups, ~judged.unjudged)
         return Collected(judged, Sampled(results, counts, 1, sum(LENGTHS)))
 
     return make
@@ -33,7 +38,7 @@ def measure(collected: Collected) -> dict[str, float]:
     judged = collected.judged
     lengths, finished = judged.responses.lengths, judged.responses.finished
     return sampling_metrics(collected.sampled) | response_metrics(
-        judged.scores, judged.scores, lengths, finished, judged.correct
+        judged.scores, judged.scores, lengths, finished, judged.correct, ~judged.unjudged
     )
 
 
@@ -60,6 +65,30 @@ def test_what_a_step_does_not_have_is_left_out(collected):
 )
 def test_the_share_of_degenerate_groups(collected, verdicts, share):
     assert measure(collected(verdicts))["groups/degenerate_share"] == share
+
+
+def test_a_response_without_a_verdict_counts_as_unjudged_and_as_nothing_else(collected):
+    verdicts = [True, False, True, False, False, False]
+    given = collected(verdicts, failed=(0, 4))
+    metrics = measure(given)
+    assert metrics["reward/unjudged"] == 2
+    assert (metrics["reward/timeouts"], metrics["reward/crashes"]) == (1, 1)
+    assert metrics["reward/accuracy"] == 1 / 4
+    rewards = [-0.5, 1.0, -0.7, -0.6]  # of rows 1, 2, 3 and 5
+    assert metrics["critic/score/mean"] == pytest.approx(sum(rewards) / 4)
+    assert metrics["critic/rewards/wrong/mean"] == pytest.approx(-0.6)
+    assert metrics["response_length/correct/mean"] == 2
+    assert metrics["response_length/wrong/mean"] == 6
+    assert metrics["response_length/mean"] == pytest.approx(sum(LENGTHS) / 6)
+    assert (metrics["groups/mixed"], metrics["groups/all_wrong"]) == (1, 1)
+    note = "2 of 6 responses could not be judged and are left out; the first: timeout"
+    assert given.sampled.notes == [note]
+
+
+def test_a_group_without_any_verdict_is_degenerate_and_counted_by_itself(collected):
+    metrics = measure(collected([True, False, True, False, False, False], failed=(3, 4, 5)))
+    assert (metrics["groups/mixed"], metrics["groups/all_wrong"], metrics["groups/unjudged"]) == (1, 0, 1)
+    assert metrics["groups/degenerate_share"] == 0.5
 
 
 def test_sampler_and_training_are_compared_token_by_token(make_responses):

@@ -53,3 +53,18 @@ def bound_advantage(name: str, algorithm: Any) -> Callable[[AdvantageInputs], Te
     plugin = ADVANTAGES.find(name)
     settings = plugin.settings_from(algorithm)
     return lambda inputs: plugin.function(inputs, settings)
+
+
+def judged_advantages(
+    estimator: Callable[[AdvantageInputs], Tensor],
+    inputs: AdvantageInputs,
+    judged: Tensor,  # [N] bool
+) -> Tensor:
+    """Return the advantages of the judged responses, zero elsewhere: [N, L].
+
+    The others have no reward. No statistic sees them: a group's baseline is that of its judged responses.
+    """
+    advantages = torch.zeros_like(inputs.token_rewards)
+    part = AdvantageInputs(inputs.token_rewards[judged], inputs.mask[judged], inputs.groups[judged])
+    advantages[judged] = estimator(part)
+    return advantages

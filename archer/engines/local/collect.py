@@ -11,7 +11,7 @@ from archer.data.prompts import PromptDataset
 from archer.data.sampler import PromptSampler
 from archer.generation.batch import concatenate
 from archer.generation.build import Generation
-from archer.generation.judge import Judged
+from archer.generation.judge import Judged, failures_of, refuse_outage
 from archer.generation.sampling import SampleStreams, SamplingParams
 from archer.training.metrics import Sampled
 
@@ -48,14 +48,17 @@ class Collector:
         wanted = self.config.data.train_batch_size
         if not filtering.enable:
             judged = self._generate(step, wanted, first_group=0)
-            counts = count_groups(judged.correct, judged.groups)
+            self._refuse_outage(step, [judged])
+            counts = count_groups(judged.correct, judged.groups, ~judged.unjudged)
             return Collected(judged, Sampled(judged.results, counts, 1, _tokens(judged)))
         state = DynamicSampling(wanted, filtering.max_num_gen_batches)
         batches: list[Judged] = []
         size = self.config.data.gen_batch_size or wanted
         while not state.done:
             batches.append(self._generate(step, size, first_group=len(batches) * size))
-            state = state.after(batches[-1].correct, batches[-1].groups)
+            # at once: without verdicts no group is mixed, and none ends it
+            self._refuse_outage(step, batches)
+            state = state.after(batches[-1].correct, batches[-1].groups, ~batches[-1].unjudged)
         everything = _join(batches)
         kept = set(state.kept)
         rows = [row for row, group in enumerate(everything.groups.tolist()) if group in kept]
@@ -63,6 +66,10 @@ class Collector:
             everything.results, state.counts, len(batches), _tokens(everything), state.shortfall
         )
         return Collected(everything.rows(rows), sampled)
+
+    def _refuse_outage(self, step: int, batches: list[Judged]) -> None:
+        results = [result for batch in batches for result in batch.results]
+        refuse_outage(failures_of(results), len(results), self.config.reward, f"step {step}")
 
     def _generate(self, step: int, size: int, first_group: int) -> Judged:
         options = self.config.actor_rollout_ref.rollout

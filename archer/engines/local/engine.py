@@ -17,7 +17,7 @@ from archer.generation.sampling import seed_everything
 from archer.runs.checkpoint import Checkpoint
 from archer.runs.folder import RunFolder
 from archer.runs.integrity import STATE_FILE, DamagedCheckpointError, check_optimizer
-from archer.training.loop import EngineFacts, StepReport, ValidationResult
+from archer.training.loop import EngineFacts, StepReport, ValidationResult, validation_at
 from archer.training.progress import Progress
 from archer.training.traces import Traces
 
@@ -130,8 +130,8 @@ class LocalEngine:
         """Evaluate the current weights, from the same random streams every time."""
         if self.evaluator is None:
             return None
-        summary = summary_of(self.evaluator, stop)
-        return None if summary is None else ValidationResult(summary.overall.avg, summary.metrics())
+        summary = summary_of(self.evaluator, self.config.reward, validation_at(self.step), stop)
+        return None if summary is None else ValidationResult(summary.accuracy, summary.metrics())
 
     def train_step(self, saves: Callable[[], bool]) -> StepReport:
         """Run one step; a checkpoint is written after it."""

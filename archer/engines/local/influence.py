@@ -31,9 +31,8 @@ class InfluenceRecorder:
     def begin(self, judged: Judged, wanted: bool) -> None:
         """Choose the groups of a step that are traced."""
         self.influence = torch.full(judged.responses.mask.shape, torch.nan)
-        self.selection = self.tracer.select(
-            prompt_groups(judged.groups.tolist(), judged.correct.tolist()) if wanted else []
-        )
+        groups = prompt_groups(judged.groups.tolist(), judged.correct.tolist(), judged.unjudged.tolist())
+        self.selection = self.tracer.select(groups if wanted else [])
         self._rows = set(self.selection.rows)
 
     def selects(self, row: int) -> bool:

@@ -1,6 +1,7 @@
 """What a step learns from, and the part of it that the loss of a micro-batch is given."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch import Tensor
 
@@ -35,6 +36,11 @@ class Experience:
     def responses(self) -> Responses:
         """The sampled responses."""
         return self.judged.responses
+
+    @cached_property
+    def loss_mask(self) -> Tensor:
+        """[N, L] bool: the response tokens that are learnt from."""
+        return self.judged.loss_mask
 
 
 class MicroBatchLoss:
@@ -72,12 +78,13 @@ class MicroBatchLoss:
         if experience.old_entropy is not None:
             entropy = take(experience.old_entropy, batch)
         weights = experience.rollout_is_weights
+        mask = take(experience.loss_mask, batch)
         return LossInputs(
             log_probs=stats.log_probs,
             old_log_probs=old,
             advantages=take(experience.advantages, batch),
-            mask=batch.mask,
-            reasoning=reasoning_tokens(entropy, batch.mask, self.config.token_entropy_quantile),
+            mask=mask,
+            reasoning=reasoning_tokens(entropy, mask, self.config.token_entropy_quantile),
             rollout_is_weights=None if weights is None else take(weights, batch),
         )
 

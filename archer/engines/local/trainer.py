@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from archer.algorithms.advantages.base import AdvantageInputs, bound_advantage
+from archer.algorithms.advantages.base import AdvantageInputs, bound_advantage, judged_advantages
 from archer.algorithms.aggregation import LossTotals, aggregate
 from archer.algorithms.kl import KLController, kl_estimator
 from archer.algorithms.masked import penalised_rewards, place_scores
@@ -19,7 +19,7 @@ from archer.engines.local.loss import Experience
 from archer.engines.local.update import Updater, lr_factor
 from archer.errors import ArcherError
 from archer.generation.batch import Responses, micro_batch, split_by_tokens
-from archer.generation.judge import refuse_unjudged
+from archer.generation.judge import Judged
 from archer.generation.policy import Policy, TokenStats
 from archer.generation.sampling import seed_everything
 from archer.runs.checkpoint import Checkpoint
@@ -84,8 +84,6 @@ class Trainer:
         with timings("step"):
             with timings("gen"):
                 collected = self.collector.collect(self.step)
-            if self.step == 1:
-                refuse_unjudged([result.failure for result in collected.sampled.results], self.config.reward)
             metrics = self._learn(collected, timings) if len(collected.judged.responses) else {}
             refuse_not_finite(self.policy.model, self.step, self.newest())
             self._refuse_nothing_learnt(metrics)
@@ -124,9 +122,9 @@ class Trainer:
             )
 
     def _learn(self, collected: Collected, timings: Timings) -> dict[str, float]:
-        responses = collected.judged.responses
+        judged, responses = collected.judged, collected.judged.responses
         actor, algorithm = self.config.actor_rollout_ref.actor, self.config.algorithm
-        groups = len(collected.judged.groups.unique())
+        groups = len(judged.groups.unique())
         on_policy = actor.ppo_epochs == 1 and groups <= actor.ppo_mini_batch_size
         old: TokenStats | None = None
         corrected = algorithm.rollout_correction.rollout_is is not None
@@ -140,20 +138,19 @@ class Trainer:
 
         metrics: dict[str, float] = {}
         with timings("adv"):
-            token_rewards = place_scores(collected.judged.scores, responses.mask)
+            token_rewards = place_scores(judged.scores, responses.mask)
             if algorithm.use_kl_in_reward:
                 assert old is not None and reference is not None
                 token_rewards = self._penalise(token_rewards, responses.mask, old, reference, metrics)
-            advantages = self._advantage(
-                AdvantageInputs(token_rewards, responses.mask, collected.judged.groups)
-            )
+            inputs = AdvantageInputs(token_rewards, responses.mask, judged.groups)
+            advantages = judged_advantages(self._advantage, inputs, ~judged.unjudged)
         experience = Experience(
-            judged=collected.judged,
+            judged=judged,
             advantages=advantages,
             old_log_probs=None if old is None or on_policy else old.log_probs,
             ref_log_probs=reference.log_probs if reference is not None and actor.use_kl_loss else None,
             old_entropy=None if old is None or on_policy else old.entropy,
-            rollout_is_weights=self._rollout_weights(responses, old, metrics),
+            rollout_is_weights=self._rollout_weights(judged, old, metrics),
         )
         traced = self.traces.influence.wants(self.step)
         with timings("update_actor"):
@@ -163,13 +160,17 @@ class Trainer:
             self._write_traces(experience, seen)
         if traced:
             metrics |= self.recorder.tracer.metrics()
-        judged = collected.judged
         return (
             metrics
             | response_metrics(
-                judged.scores, token_rewards.sum(-1), responses.lengths, responses.finished, judged.correct
+                judged.scores,
+                token_rewards.sum(-1),
+                responses.lengths,
+                responses.finished,
+                judged.correct,
+                ~judged.unjudged,
             )
-            | spread("critic/advantages", advantages[responses.mask])
+            | spread("critic/advantages", advantages[judged.loss_mask])
             | spread("prompt_length", torch.tensor([float(len(p.token_ids)) for p in responses.prompts]))
             | result.metrics
             | rollout_difference(responses.log_probs, seen.log_probs, responses.mask)
@@ -189,6 +190,7 @@ class Trainer:
             advantages=experience.advantages,
             scores=judged.scores,
             correct=judged.correct,
+            unjudged=judged.unjudged,
         )
         self.traces.write(record, self.recorder.influence, self.recorder.selection.rows)
 
@@ -210,7 +212,7 @@ class Trainer:
         return penalised
 
     def _rollout_weights(
-        self, responses: Responses, old: TokenStats | None, metrics: dict[str, float]
+        self, judged: Judged, old: TokenStats | None, metrics: dict[str, float]
     ) -> Tensor | None:  # [N, L]
         """Importance weights for the mismatch of sampler and training, where they are asked for."""
         options = self.config.algorithm.rollout_correction
@@ -219,8 +221,8 @@ class Trainer:
         assert old is not None
         correction = rollout_is_weights(
             old.log_probs,
-            responses.log_probs,
-            responses.mask,
+            judged.responses.log_probs,
+            judged.loss_mask,
             options.rollout_is,
             Threshold.parse(options.rollout_is_threshold),
             options.rollout_is_batch_normalize,
@@ -254,7 +256,7 @@ class Trainer:
 
 def _warning(collected: Collected, metrics: dict[str, float]) -> str | None:
     skipped = int(metrics.get("actor/skipped_updates", 0))
-    notes = [collected.sampled.warning] if collected.sampled.warning else []
+    notes = collected.sampled.notes
     if skipped:
         notes.append(f"{skipped} updates had a gradient that is not finite and were skipped")
     return "; ".join(notes) or None

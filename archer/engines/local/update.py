@@ -92,7 +92,7 @@ class Updater:
         Returns the loss terms and what each pass saw. Nothing is read from the device here, so that it never
         waits for the program.
         """
-        totals = LossTotals.of(experience.responses.mask[rows])
+        totals = LossTotals.of(experience.loss_mask[rows])
         self.optimizer.zero_grad(set_to_none=True)
         terms: dict[str, Tensor] = {}
         passes: list[tuple[MicroBatch, TokenStats]] = []

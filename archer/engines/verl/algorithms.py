@@ -10,7 +10,7 @@ from torch import Tensor
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 from verl.workers.utils.padding import no_padding_2_padding
 
-from archer.algorithms.advantages.base import AdvantageInputs, bound_advantage
+from archer.algorithms.advantages.base import AdvantageInputs, bound_advantage, judged_advantages
 from archer.algorithms.aggregation import LossTotals
 from archer.algorithms.policy_losses.base import LossInputs
 from archer.algorithms.token_classes import reasoning_tokens
@@ -84,7 +84,7 @@ def register_estimator(config: TrainConfig) -> None:
 def adapted(function: Callable[[AdvantageInputs], Tensor]) -> Any:
     """Return an estimator with verl's signature: advantages and returns, both [N, L].
 
-    Rows without a token only fill up a batch; they are left out of every statistic.
+    Rows without a token to learn from fill up a batch, or could not be judged; no statistic sees them.
     """
 
     def estimate(
@@ -93,9 +93,8 @@ def adapted(function: Callable[[AdvantageInputs], Tensor]) -> Any:
         real = response_mask.bool().any(-1)
         numbers = {uid: number for number, uid in enumerate(dict.fromkeys(index.tolist()))}
         groups = torch.tensor([numbers[uid] for uid in index.tolist()])
-        inputs = AdvantageInputs(token_level_rewards[real], response_mask[real], groups[real])
-        advantages = torch.zeros_like(token_level_rewards)
-        advantages[real] = function(inputs)
+        inputs = AdvantageInputs(token_level_rewards, response_mask, groups)
+        advantages = judged_advantages(function, inputs, real)
         return advantages, advantages
 
     return estimate

@@ -13,7 +13,9 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from archer.algorithms.dynamic_sampling import DynamicSampling
 from archer.algorithms.groups import GroupCounts, count_groups
 from archer.errors import ArcherError
+from archer.generation.judge import failures_of, refuse_outage
 from archer.rewards import RewardResult
+from archer.rewards.config import RewardConfig
 from archer.training.metrics import Sampled
 
 POLL_S = 0.2
@@ -43,7 +45,7 @@ class JudgedRow:
                 score=float(info["score"]),
                 correct=bool(info["acc"]),
                 extra={n.removeprefix("extra_"): v for n, v in info.items() if n.startswith("extra_")},
-                failure="timeout" if info["timeout"] else "crash" if info["crash"] else None,
+                failure=info["failure"] or None,
             ),
             float(info["shaped"]),
             int(info["tokens"]),
@@ -60,10 +62,12 @@ class StepBuffer(ReplayBuffer):
         filtering: DynamicSampling | None,
         generation_size: int,
         check: Callable[[], None],
+        reward: RewardConfig,
         **options: Any,
     ) -> None:
         super().__init__(poll_interval=POLL_S, **options)
         self.filtering, self.generation_size, self.check = filtering, generation_size, check
+        self.reward = reward
         self.sampled = Sampled((), GroupCounts(), 0, 0)
         self.judged: dict[str, JudgedRow] = {}  # by key, of everything sampled for the step
         self._checked = time.monotonic()
@@ -83,12 +87,17 @@ class StepBuffer(ReplayBuffer):
                 self.check()  # a dead worker says more
                 raise ArcherError(ALL_FAILED) from error
             self.judged = judged_rows(batch)
+            self._refuse_outage(global_steps)
             counts = count_groups(*_by_group(self.judged, {}))
             self.sampled = _sampled(self.judged, counts, 1, None)
             return batch, metrics
-        return self._sample_mixed(self.filtering), {}
+        return self._sample_mixed(self.filtering, global_steps), {}
 
-    def _sample_mixed(self, state: DynamicSampling) -> KVBatchMeta:
+    def _refuse_outage(self, step: int) -> None:
+        results = [row.result for row in self.judged.values()]
+        refuse_outage(failures_of(results), len(results), self.reward, f"step {step}")
+
+    def _sample_mixed(self, state: DynamicSampling, step: int) -> KVBatchMeta:
         """Replace groups that are all right or all wrong, `max_num_gen_batches` times at most."""
         batches: list[KVBatchMeta] = []
         self.judged = {}
@@ -103,6 +112,7 @@ class StepBuffer(ReplayBuffer):
                 raise ArcherError(ALL_FAILED)
             new = judged_rows(batches[-1])
             self.judged |= new
+            self._refuse_outage(step)  # at once: without verdicts no group is mixed, and none ends the loop
             state = state.after(*_by_group(new, numbers))
         self.sampled = _sampled(self.judged, state.counts, len(batches), state.shortfall)
         # Without a mixed group the last batch is taken as it is: its advantages, and so its update, are zero.
@@ -157,9 +167,11 @@ def _sampled(
     )
 
 
-def _by_group(judged: dict[str, JudgedRow], numbers: dict[str, int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """(correct [N] bool, group number [N]); new prompts get the next numbers."""
+def _by_group(judged: dict[str, JudgedRow], numbers: dict[str, int]) -> tuple[torch.Tensor, ...]:
+    """(correct [N] bool, group number [N], judged [N] bool); new prompts get the next numbers."""
     for key in judged:
         numbers.setdefault(group_of(key), len(numbers))
     groups = torch.tensor([numbers[group_of(key)] for key in judged])
-    return torch.tensor([row.result.correct for row in judged.values()]), groups
+    results = [row.result for row in judged.values()]
+    judged_at = torch.tensor([not result.unjudged for result in results])
+    return torch.tensor([result.correct for result in results]), groups, judged_at

@@ -27,7 +27,6 @@ from archer.engines.verl.settings import rollout_name, verl_settings
 from archer.engines.verl.translate import on_cpu, ranks
 from archer.engines.verl.versions import check_internals, check_versions
 from archer.errors import visible
-from archer.generation.judge import refuse_unjudged
 from archer.runs.checkpoint import Checkpoint
 from archer.training.loop import EngineFacts, StepReport, ValidationResult
 from archer.training.progress import Progress
@@ -138,7 +137,7 @@ class VerlEngine:
             text = f"{found.prompt.strip()}\n---\n{found.response.strip()}"
             text = "\n".join(visible(line) for line in text.splitlines())
             self.console.print(Panel(Text(text), title=title, title_align="left"))
-        return ValidationResult(self.trainer.accuracy_summary.overall.avg, metrics)
+        return ValidationResult(self.trainer.accuracy_summary.accuracy, metrics)
 
     def train_step(self, saves: Callable[[], bool]) -> StepReport:
         """Run one step. Weights are written while the rollout sleeps, before it is given the new ones."""
@@ -146,9 +145,6 @@ class VerlEngine:
         trainer = self.trainer
         trainer.global_steps += 1
         batch, metrics = trainer.train_step()
-        if self.step == 1:
-            results = trainer.replay_buffer.sampled.results
-            refuse_unjudged([result.failure for result in results], self.config.reward)
         if saves():
             self._write()
         metrics |= trainer.finish_step(batch, metrics, time.monotonic() - started)

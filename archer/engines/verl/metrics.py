@@ -5,7 +5,9 @@ from typing import Any
 
 from archer.engines.verl.worker import RankUpdate
 from archer.evaluation.summary import Sample, Summary, summarise
+from archer.generation.judge import failures_of, refuse_outage
 from archer.influence import Selection
+from archer.rewards.config import RewardConfig
 
 LARGEST = ("timing_s/", "influence_trace/debug_weight_versions", "influence_trace/debug_portions")
 """Metrics of which the ranks' largest counts; all others add up."""
@@ -48,12 +50,14 @@ def validation_summary(
     uids: Sequence[str],
     infos: Mapping[str, Sequence[Any]],
     expected: Mapping[tuple[str, str], int],
+    reward: RewardConfig,
+    where: str,
 ) -> Summary:
-    """Return the figures of a validation.
+    """Return the figures of a validation; too many unjudged responses are an error, which names `where`.
 
     sources, uids: data source and prompt of every response
     infos:         what the reward manager said of every response, by name
-    expected:      responses that each (source, prompt) should have; one that failed counts as wrong
+    expected:      responses that each (source, prompt) should have; those that are missing are unjudged
     """
     numbers = {uid: number for number, uid in enumerate(dict.fromkeys(uid for _, uid in expected))}
     found: dict[str, list[Sample]] = {uid: [] for uid in numbers}
@@ -63,14 +67,16 @@ def validation_summary(
     for (source, uid), count in expected.items():
         while len(found[uid]) < count:
             found[uid].append(_sample(numbers[uid], len(found[uid]), source, FAILED))
-    return summarise(sample for samples in found.values() for sample in samples)
+    samples = [sample for some in found.values() for sample in some]
+    refuse_outage(failures_of(samples), len(samples), reward, where)
+    return summarise(samples)
 
 
-FAILED = {"acc": 0.0, "score": 0.0, "tokens": 0.0, "finished": 0.0, "timeout": 0.0, "crash": 1.0}
+MISSING = "crash: the response could not be sampled; engine.worker_logs=True shows why"
+FAILED = {"acc": 0.0, "score": 0.0, "tokens": 0.0, "finished": 0.0, "failure": MISSING}
 
 
 def _sample(prompt: int, number: int, source: str, info: Mapping[str, Any]) -> Sample:
-    failure = "timeout" if info["timeout"] else "crash" if info["crash"] else None
     return Sample(
         prompt_index=prompt,
         sample=number,
@@ -83,6 +89,6 @@ def _sample(prompt: int, number: int, source: str, info: Mapping[str, Any]) -> S
         score=float(info["score"]),
         tokens=int(info["tokens"]),
         finished=bool(info["finished"]),
-        failure=failure,
+        failure=info["failure"] or None,
         majority=None,
     )

@@ -46,7 +46,7 @@ class ArcherRewardManager(RewardManagerBase):
         result = await self._judge(request)
         longest = self.settings.data.max_response_length
         ended = length < longest or tokens[-1] == self.tokenizer.eos_token_id
-        shaped = result.score + self._penalty(length)
+        shaped = 0.0 if result.unjudged else result.score + self._penalty(length)
         return {
             "reward_score": shaped,
             "reward_extra_info": {
@@ -55,8 +55,7 @@ class ArcherRewardManager(RewardManagerBase):
                 "shaped": shaped,
                 "tokens": float(length),
                 "finished": float(ended),
-                "timeout": float(result.failure == "timeout"),
-                "crash": float(result.failure not in (None, "timeout")),
+                "failure": result.failure or "",
                 **{f"extra_{name}": value for name, value in result.extra.items()},
             },
         }
@@ -80,9 +79,7 @@ class ArcherRewardManager(RewardManagerBase):
             together, self._waiting = self._waiting, []
             try:
                 results = await asyncio.to_thread(self.scorer.score, [request for request, _ in together])
-            except Exception as error:
-                for _, answer in together:
-                    answer.set_exception(error)
-                continue
+            except Exception as error:  # the driver is to see what it was, not responses that never come
+                results = [RewardResult.of_failure(f"crash: {error}")] * len(together)
             for (_, answer), result in zip(together, results, strict=True):
                 answer.set_result(result)

@@ -1,10 +1,11 @@
 """The responses of a step as the driver sees them: numbered, judged, and ready to be traced."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 import transfer_queue as tq
+from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 
 from archer.engines.verl.buffer import JudgedRow, group_of
@@ -22,6 +23,7 @@ class StepRows:
     groups: tuple[int, ...]  # row -> number of its prompt
     judged: tuple[JudgedRow, ...]
     partition: str = "train"
+    masks: Mapping[int, torch.Tensor] = field(default_factory=dict)  # row without a verdict -> its real mask
 
     @classmethod
     def of(cls, batch: KVBatchMeta, judged: Mapping[str, JudgedRow]) -> "StepRows":
@@ -49,6 +51,27 @@ class StepRows:
         """The raw verdict of every row."""
         return [row.result.correct for row in self.judged]
 
+    @property
+    def unjudged(self) -> list[bool]:
+        """Which rows have no verdict."""
+        return [row.result.unjudged for row in self.judged]
+
+    def leave_out_unjudged(self) -> "StepRows":
+        """Empty the masks of rows without a verdict in the queue, so that verl takes them for filling.
+
+        No baseline, no loss and no count of tokens sees them then. Their real masks are kept for the trace.
+        """
+        rows = [row for row, unjudged in enumerate(self.unjudged) if unjudged]
+        if not rows:
+            return self
+        keys = [self.keys[row] for row in rows]
+        masks = tq.kv_batch_get(keys=keys, partition_id=self.partition, select_fields=["response_mask"])
+        real = list(masks["response_mask"].unbind())
+        empty = torch.nested.as_nested_tensor([torch.zeros_like(mask) for mask in real], layout=torch.jagged)
+        fields = TensorDict({"response_mask": empty, "loss_mask": empty.clone()}, batch_size=len(keys))
+        tq.kv_batch_put(keys=keys, partition_id=self.partition, fields=fields)
+        return replace(self, masks=dict(zip(rows, real, strict=True)))
+
     def metrics(self, rewards: torch.Tensor | None) -> dict[str, float]:
         """Rewards and lengths by verdict; `rewards` [N] where a KL was taken off the scores."""
         scores = torch.tensor([row.score for row in self.judged])
@@ -58,6 +81,7 @@ class StepRows:
             torch.tensor([row.tokens for row in self.judged]),
             torch.tensor([row.finished for row in self.judged]),
             torch.tensor(self.correct),
+            ~torch.tensor(self.unjudged),
         )
 
     def rewards(self) -> torch.Tensor:
@@ -70,18 +94,22 @@ class StepRows:
     def record(self, step: int) -> StepRecord:
         """Fetch what is traced of every response."""
         data = tq.kv_batch_get(keys=list(self.keys), partition_id=self.partition, select_fields=FIELDS)
+        mask = _padded(data["response_mask"]).bool()
+        for row, real in self.masks.items():
+            mask[row, : len(real)] = real.bool()
         return StepRecord(
             step=step,
             prompts=[prompt.numpy() for prompt in data["prompts"].unbind()],
             sample_index=[int(index) for index in data["index"]],
             groups=self.groups,
             tokens=_padded(data["responses"]),
-            mask=_padded(data["response_mask"]).bool(),
+            mask=mask,
             entropy=_padded(data["entropy"]),
             log_probs=_padded(data["old_log_probs"]),
             advantages=_padded(data["advantages"]),
             scores=torch.tensor([row.score for row in self.judged]),
             correct=torch.tensor(self.correct),
+            unjudged=torch.tensor(self.unjudged),
         )
 
 

@@ -32,6 +32,7 @@ from archer.errors import ArcherError
 from archer.evaluation.summary import Summary
 from archer.generation.sampling import stream
 from archer.influence import Group, Selection, select_groups
+from archer.training.loop import validation_at
 from archer.training.metrics import sampling_metrics
 from archer.training.traces import Traces, prompt_groups
 
@@ -124,9 +125,9 @@ class ArcherTrainer(PPOTrainerSync):
     def warning(self) -> str | None:
         """What the user should know about the step."""
         failed = len(set(self.rows.groups)) * self.settings.actor_rollout_ref.rollout.n - len(self.rows)
-        notes = [self.replay_buffer.sampled.warning] if self.replay_buffer.sampled.warning else []
+        notes = self.replay_buffer.sampled.notes
         if failed:
-            notes.append(f"{failed} responses could not be sampled or judged and are missing")
+            notes.append(f"{failed} responses could not be sampled and are missing")
         skipped = max((update.skipped for update in self.updates), default=0)
         if skipped:
             notes.append(f"{skipped} updates had a gradient that is not finite and were skipped")
@@ -141,6 +142,7 @@ class ArcherTrainer(PPOTrainerSync):
             filtering=DynamicSampling(wanted, filtering.max_num_gen_batches) if filtering.enable else None,
             generation_size=generation_size(self.settings),
             check=self.check_workers,
+            reward=self.settings.reward,
             trainer_mode=self.trainer_mode,
             trainer_config=self.config.trainer.v1.sync,
             max_off_policy_threshold=sampler.max_off_policy_threshold,
@@ -173,7 +175,7 @@ class ArcherTrainer(PPOTrainerSync):
         batch = upsample_batch_to_divisible_size(
             batch, self._get_required_batch_multiple(devices), self.tokenizer.eos_token_id
         )
-        self.rows = StepRows.of(batch, self.replay_buffer.judged)
+        self.rows = StepRows.of(batch, self.replay_buffer.judged).leave_out_unjudged()
         numbers = self.rows.numbers(batch)
         batch.reorder(sorted(range(len(numbers)), key=numbers.__getitem__))
         groups = [group_of(key) for key in batch.keys]
@@ -220,7 +222,7 @@ class ArcherTrainer(PPOTrainerSync):
         return TracePlan.of(self.order.mini_batches, self.selection.groups, rewards)
 
     def _prompt_groups(self) -> list[Group]:
-        return prompt_groups(self.rows.groups, self.rows.correct)
+        return prompt_groups(self.rows.groups, self.rows.correct, self.rows.unjudged)
 
     @property
     def _traces_influence(self) -> bool:
@@ -263,7 +265,12 @@ class ArcherTrainer(PPOTrainerSync):
         expected_acc_counts: dict[tuple[str, str], int] | None = None,
     ) -> dict[str, float]:
         self.accuracy_summary = validation_summary(
-            data_sources, sample_uids, reward_extra_infos_dict, expected_acc_counts or {}
+            data_sources,
+            sample_uids,
+            reward_extra_infos_dict,
+            expected_acc_counts or {},
+            self.settings.reward,
+            validation_at(self.global_steps),
         )
         return self.accuracy_summary.metrics()
 

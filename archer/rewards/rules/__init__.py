@@ -37,8 +37,13 @@ class RewardResult:
     score: float  # the raw reward, before any shaping; always finite
     correct: bool  # what accuracy and group filtering count, whatever the score's scale
     extra: dict[str, float] = field(default_factory=dict)  # further figures of the rule or function, by name
-    failure: str | None = None  # "timeout", or "crash: ..." with what happened; such a response scores 0
+    failure: str | None = None  # "timeout", or "crash: ...": not judged; score and verdict mean nothing
     detail: str | None = None  # what was wrong, in a line for the eye, where the rule can tell
+
+    @property
+    def unjudged(self) -> bool:
+        """Whether judging failed, so that the response has no reward: nothing is learnt from it."""
+        return self.failure is not None
 
     @classmethod
     def of_verdict(cls, correct: bool) -> "RewardResult":

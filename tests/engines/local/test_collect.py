@@ -10,6 +10,7 @@ from archer.config import compose
 from archer.data.prompts import PromptDataset
 from archer.data.sampler import PromptSampler
 from archer.engines.local.collect import Collector
+from archer.errors import ArcherError
 from archer.generation.batch import Responses
 from archer.generation.judge import Judged
 from archer.rewards import RewardResult
@@ -39,14 +40,16 @@ class ScriptedRollout:
 class ScriptedJudge:
     """The verdicts of a prompt's group, by the prompt's index."""
 
-    def __init__(self, verdict: Callable[[int], tuple[bool, ...]]) -> None:
+    def __init__(self, verdict: Callable[[int], tuple[bool | None, ...]]) -> None:
         self.verdict = verdict
 
     def judge(self, responses, groups, shaped=True) -> Judged:
-        results = tuple(
-            RewardResult.of_verdict(self.verdict(prompt.index)[row % N])
-            for row, prompt in enumerate(responses.prompts)
-        )
+        results = []
+        for row, prompt in enumerate(responses.prompts):
+            mark = self.verdict(prompt.index)[row % N]
+            failed = RewardResult.of_failure(f"crash: {prompt.index}.{row % N}")
+            results.append(failed if mark is None else RewardResult.of_verdict(mark))
+        results = tuple(results)
         return Judged(responses, groups, results, torch.zeros(len(responses)))
 
 
@@ -166,3 +169,37 @@ def test_every_generation_of_every_step_has_a_stream_of_its_own_that_a_second_ru
 
     assert len(set(seeds())) == 6
     assert seeds() == seeds()
+
+
+def test_a_group_is_mixed_by_its_judged_responses_and_keeps_the_others_for_the_trace(make_collector):
+    marks = {0: (True, None, False), 1: (True, None, True), 2: (None, None, True), 3: (None,) * 3}
+    collector, _ = make_collector(
+        lambda index: marks.get(index, MIXED), FILTER, "reward.max_failed_share=0.7"
+    )
+    collected = collector.collect(1)
+    assert prompts_of(collected) == [i for i in (0, 4, 5, 6) for _ in range(N)]
+    assert collected.judged.unjudged.tolist() == [False, True] + [False] * 10
+    counts = collected.sampled.counts
+    assert (counts.mixed, counts.all_correct, counts.all_wrong, counts.unjudged) == (5, 2, 0, 1)
+
+
+def test_an_outage_ends_the_step_after_one_generation_though_more_are_allowed_without_limit(make_collector):
+    collector, rollout = make_collector(
+        lambda index: (None, True, True), FILTER, "algorithm.filter_groups.max_num_gen_batches=1000"
+    )
+    with pytest.raises(ArcherError, match=r"4 of 12 responses of step 5 .* The first failure: crash: 0\.0\."):
+        collector.collect(5)
+    assert len(rollout.asked) == 1
+
+
+@pytest.mark.parametrize("filtering", [(), (FILTER,)])
+def test_the_share_is_of_everything_sampled_for_the_step(make_collector, filtering):
+    collector, _ = make_collector(
+        lambda index: (None, True, False) if index == 0 else MIXED, "reward.max_failed_share=0.09", *filtering
+    )
+    collector.collect(1)  # 1 of 12 is 0.083
+    collector, _ = make_collector(
+        lambda index: (None, True, False) if index < 2 else MIXED, "reward.max_failed_share=0.09", *filtering
+    )
+    with pytest.raises(ArcherError, match="2 of 12 responses of step 1"):
+        collector.collect(1)

@@ -36,7 +36,7 @@ class RecordingSGD(torch.optim.SGD):
 def experience(make_responses, judged):
     """Twelve responses of four prompts; old and reference log-probs lie around those of the model."""
 
-    def make(model, oracle, off_policy: bool, seed: int = 0) -> Experience:
+    def make(model, oracle, off_policy: bool, seed: int = 0, lost: tuple[int, ...] = ()) -> Experience:
         rng = torch.Generator().manual_seed(seed)
         responses = make_responses(PROMPTS, RESPONSES, seed)
         mask = responses.mask
@@ -46,7 +46,7 @@ def experience(make_responses, judged):
         old = now + 0.5 * torch.randn(mask.shape, generator=rng)
         reference = now + 0.3 * torch.randn(mask.shape, generator=rng)
         return Experience(
-            judged=judged(responses, GROUPS),
+            judged=judged(responses, GROUPS, lost),
             advantages=torch.where(mask, advantages, 0),
             old_log_probs=torch.where(mask, old, 0) if off_policy else None,
             ref_log_probs=torch.where(mask, reference, 0),
@@ -151,15 +151,18 @@ CONFIGS = {
 }
 
 
+@pytest.mark.parametrize("lost", [(), (1, 5, 6, 7, 8)], ids=["all judged", "five unjudged"])
 @pytest.mark.parametrize("off_policy", [False, True], ids=["on-policy", "off-policy"])
 @pytest.mark.parametrize("changes", CONFIGS.values(), ids=CONFIGS.keys())
 def test_one_optimizer_step_has_the_gradient_and_metrics_of_the_brute_force_loss(
-    qwen2, oracle, experience, run_update, changes, off_policy
+    qwen2, oracle, experience, run_update, changes, off_policy, lost
 ):
+    """Unjudged responses are in no term and no total, though their advantages here are not even zero."""
     model, config = qwen2(tied=True), replace(WHOLE, **changes)
-    data = experience(model, oracle, off_policy)
+    data = experience(model, oracle, off_policy, lost=lost)
     result, (gradients,) = run_update(model, data, config)
-    expected = brute_force(oracle(model, TEMPERATURE), data, list(range(12)), config)
+    rows = [row for row in range(12) if row not in lost]
+    expected = brute_force(oracle(model, TEMPERATURE), data, rows, config)
     assert_same(gradients, expected.gradients)
     for name, values in expected.marks.items():
         assert result.metrics[f"actor/{name}"] == pytest.approx(sum(values) / len(values), abs=1e-5)

@@ -18,6 +18,7 @@ from archer.algorithms.dynamic_sampling import DynamicSampling
 from archer.algorithms.groups import GroupCounts
 from archer.config import compose
 from archer.engines.verl import buffer
+from archer.engines.verl import rows as rows_module
 from archer.engines.verl.algorithms import register_estimator
 from archer.engines.verl.buffer import JudgedRow, StepBuffer, group_of
 from archer.engines.verl.cluster import own_error, what_happened
@@ -25,12 +26,14 @@ from archer.engines.verl.influence import RankTrace
 from archer.engines.verl.metrics import influence_metrics, update_metrics
 from archer.engines.verl.prompts import ArcherDataset
 from archer.engines.verl.reward import ArcherRewardManager
+from archer.engines.verl.rows import StepRows
 from archer.engines.verl.settings import verl_settings
 from archer.engines.verl.worker import RankUpdate
 from archer.errors import ArcherError
 from archer.generation.model import load_tokenizer
 from archer.influence import Group, Selection
-from archer.rewards import RewardResult
+from archer.rewards import RewardResult, RewardScorer
+from archer.rewards.config import RewardConfig
 from archer.training.metrics import Sampled, sampling_metrics
 
 
@@ -71,6 +74,18 @@ def test_advantages_are_archers_and_rows_that_fill_up_a_batch_change_nothing(nam
     assert torch.equal(advantages[:6], expected)
     assert (advantages[6:] == 0).all()
     assert torch.equal(returns, advantages)
+
+    unjudged = filled_mask.clone()
+    unjudged[[1, 4]] = False  # as the driver empties the masks of responses without a verdict
+    judged = torch.tensor([True, False, True, True, False, True])
+    expected = bound_advantage(name, config.algorithm)(
+        AdvantageInputs(rewards[judged], mask[judged], groups[judged])
+    )
+    advantages, _ = get_adv_estimator_fn(f"archer_{name}")(
+        token_level_rewards=filled_rewards, response_mask=unjudged, index=uids
+    )
+    assert torch.equal(advantages[:6][judged], expected)
+    assert (advantages[[1, 4, 6, 7]] == 0).all()
 
 
 def judged(config, answers: list[tuple[str, str]]) -> list[dict]:
@@ -161,7 +176,7 @@ def test_rewards_are_counted_over_everything_sampled():
         RewardResult(0.0, False, {"format": 0.0}, failure="crash"),
     )
     metrics = sampling_metrics(Sampled(verdicts, GroupCounts(1, 0, 3), 2, 12))
-    assert metrics["reward/accuracy"] == pytest.approx(1 / 3)
+    assert (metrics["reward/accuracy"], metrics["reward/unjudged"]) == (1.0, 2.0)
     assert (metrics["reward/timeouts"], metrics["reward/crashes"], metrics["reward/format"]) == (1, 1, 0.5)
     assert metrics["groups/degenerate_share"] == 0.75
     assert [verdict.failure for verdict in verdicts] == [None, "timeout", "crash"]
@@ -193,6 +208,7 @@ class Rounds(StepBuffer):
             filtering=DynamicSampling(wanted, most),
             generation_size=2,
             check=lambda: None,
+            reward=RewardConfig(),
             trainer_mode="sync",
             trainer_config=OmegaConf.create({}),
             max_off_policy_threshold=None,
@@ -210,7 +226,10 @@ class Rounds(StepBuffer):
         for prompt, marks in self.rounds.pop(0):
             for session, mark in enumerate(marks):
                 keys.append(f"{prompt}_{session}_0")
-                self.verdicts[keys[-1]] = JudgedRow(RewardResult.of_verdict(mark == "+"), 0.0, 3, True)
+                result = RewardResult.of_verdict(mark == "+")
+                if mark == "?":
+                    result = RewardResult.of_failure(f"crash: {keys[-1]}")
+                self.verdicts[keys[-1]] = JudgedRow(result, 0.0, 3, True)
         return KVBatchMeta(partition_id="train", keys=keys, tags=[{} for _ in keys])
 
 
@@ -249,3 +268,107 @@ def test_a_generation_that_gave_nothing_is_an_error_that_says_where_to_look(monk
     rows = Rounds([[]], monkeypatch, wanted=2, most=2)
     with pytest.raises(ArcherError, match="worker_logs=True"):
         rows.sample(1, "train", 2)
+
+
+def test_an_outage_ends_sampling_at_once_though_no_group_would_ever_be_mixed(monkeypatch):
+    rounds = [[("a", "????"), ("b", "+-++")]] * 3
+    rows = Rounds(rounds, monkeypatch, wanted=2, most=0)
+    with pytest.raises(ArcherError, match=r"4 of 8 responses of step 6 .* first failure: crash: a_0_0\."):
+        rows.sample(6, "train", 2)
+    assert rows.refills == []
+
+
+def test_a_group_is_mixed_by_its_judged_responses(monkeypatch):
+    rounds = [[("a", "++++++?"), ("b", "+-?++++")], [("c", "-------"), ("d", "+-+++++")]]
+    rows = Rounds(rounds, monkeypatch, wanted=2, most=5)
+    batch, _ = rows.sample(1, "train", 2)
+    assert prompts_of(batch) == ["b", "d"]
+    assert len(batch.keys) == 14, "the unjudged response stays with its group, for the trace"
+    assert rows.sampled.counts == GroupCounts(mixed=2, all_correct=1, all_wrong=1)
+    assert "2 of 28 responses could not be judged" in rows.sampled.notes[0]
+
+
+RAISING = """
+def compute_score(data_source, solution_str, ground_truth, extra_info):
+    if "8" in solution_str:
+        raise ConnectionError("the judge is down")
+    return 1.0
+"""
+
+
+def test_what_a_reward_function_raised_travels_to_the_driver_in_its_own_words(tmp_path):
+    (tmp_path / "reward.py").write_text(RAISING)
+    overlong = "reward.reward_kwargs.overlong_buffer_cfg"
+    config = compose(
+        [
+            "engine=verl",
+            "engine.device=cpu",
+            f"reward.custom_reward_function.path={tmp_path}/reward.py",
+            f"{overlong}.enable=True",
+            f"{overlong}.len=40",
+        ]
+    )
+    long = "8" * (config.data.max_response_length - 3)
+    infos = judged(config, [("7", "7"), (long, "7")])
+    fine, failed = (JudgedRow.of({"reward_extra_info": info["reward_extra_info"]}) for info in infos)
+    assert (fine.result.failure, fine.result.correct) == (None, True)
+    assert failed.result.failure.startswith("crash: ConnectionError: the judge is down (")
+    assert (failed.score, infos[1]["reward_score"]) == (0.0, 0.0), "no reward, so no penalty on it either"
+
+
+def test_a_scorer_that_itself_fails_gives_failures_and_not_responses_that_never_come(config, monkeypatch):
+    def broken(self, requests):
+        raise ArcherError("Reward workers do not start")
+
+    monkeypatch.setattr(RewardScorer, "score", broken)
+    infos = judged(config, [("7", "7"), ("8", "7")])
+    assert [info["reward_extra_info"]["failure"] for info in infos] == [
+        "crash: Reward workers do not start"
+    ] * 2
+
+
+class Queue:
+    """verl's queue: fields by key."""
+
+    def __init__(self, fields: dict[str, dict[str, torch.Tensor]]) -> None:
+        self.fields = fields
+
+    def kv_batch_get(self, keys, partition_id, select_fields):
+        def jagged(name: str) -> torch.Tensor:
+            return torch.nested.as_nested_tensor([self.fields[k][name] for k in keys], layout=torch.jagged)
+
+        return {name: jagged(name) for name in select_fields}
+
+    def kv_batch_put(self, keys, partition_id, fields):
+        for name in list(fields.keys()):
+            for key, value in zip(keys, fields[name].unbind(), strict=True):
+                self.fields[key][name] = value
+
+
+def test_the_masks_of_unjudged_rows_are_emptied_for_verl_and_whole_in_the_trace(monkeypatch):
+    marks, lengths = "+?-?", [2, 3, 1, 4]
+    keys = [f"a_{session}_0" for session in range(4)]
+    names = ("prompts", "responses", "response_mask", "loss_mask", "entropy", "old_log_probs", "advantages")
+    queue = Queue({k: {n: torch.ones(m) for n in names} for k, m in zip(keys, lengths, strict=True)})
+    for key in keys:
+        queue.fields[key]["index"] = torch.tensor([5])
+    monkeypatch.setattr(rows_module, "tq", queue)
+    judged_by_key = {
+        key: JudgedRow(
+            RewardResult.of_failure("timeout") if mark == "?" else RewardResult.of_verdict(mark == "+"),
+            float(mark == "+"),
+            length,
+            True,
+        )
+        for key, mark, length in zip(keys, marks, lengths, strict=True)
+    }
+    batch = KVBatchMeta(partition_id="train", keys=keys, tags=[{} for _ in keys])
+    rows = StepRows.of(batch, judged_by_key).leave_out_unjudged()
+    for name in ("response_mask", "loss_mask"):
+        assert [int(queue.fields[key][name].sum()) for key in keys] == [2, 0, 1, 0]
+        assert [len(queue.fields[key][name]) for key in keys] == lengths
+    record = rows.record(3)
+    assert record.mask.sum(-1).tolist() == lengths
+    assert record.unjudged.tolist() == [False, True, False, True]
+    metrics = rows.metrics(None)
+    assert (metrics["critic/score/mean"], metrics["response_length/mean"]) == (0.5, 2.5)

@@ -13,9 +13,10 @@ from archer.config.root import TrainConfig
 from archer.engines.verl import versions
 from archer.engines.verl.cluster import process_group_timeout
 from archer.engines.verl.influence import TracedRows
-from archer.engines.verl.metrics import FAILED, validation_summary
+from archer.engines.verl.metrics import validation_summary
 from archer.engines.verl.order import PortionSize, order_rows
 from archer.errors import ArcherError
+from archer.rewards.config import RewardConfig
 
 
 def deal(lengths, parts):
@@ -209,12 +210,32 @@ def test_a_rollout_that_is_not_used_need_not_be_installed(monkeypatch):
     assert versions.check_versions("transformers_cpu") == found
 
 
-def test_validation_counts_responses_that_failed_as_wrong():
-    right = {"acc": 1.0, "score": 1.0, "tokens": 3.0, "finished": 1.0, "timeout": 0.0, "crash": 0.0}
-    infos = {name: [right[name], right[name], FAILED[name]] for name in right}
-    summary = validation_summary(
-        ["s", "s", "s"], ["a", "a", "b"], infos, {("s", "a"): 2, ("s", "b"): 2, ("s", "c"): 2}
+def validated(share: float):
+    """Prompt a has one right and one wrong response, b a right and an unjudged one, c none that came back."""
+    right = {"acc": 1.0, "score": 1.0, "tokens": 3.0, "finished": 1.0, "failure": ""}
+    wrong = right | {"acc": 0.0, "score": 0.0}
+    broken = wrong | {"failure": "crash: ValueError: the judge is down"}
+    rows = [right, wrong, right, broken]
+    infos = {name: [row[name] for row in rows] for name in right}
+    return validation_summary(
+        ["s"] * 4,
+        ["a", "a", "b", "b"],
+        infos,
+        {("s", "a"): 2, ("s", "b"): 2, ("s", "c"): 2},
+        RewardConfig(max_failed_share=share),
+        "the validation after step 3",
     )
-    assert summary.overall.avg == pytest.approx(1 / 3)
-    assert summary.overall.prompts == 3
-    assert summary.metrics()["val-core/s/acc/pass@2"] == pytest.approx(1 / 3)
+
+
+def test_validation_leaves_out_responses_that_failed_or_never_came():
+    summary = validated(share=0.5)
+    assert summary.accuracy == pytest.approx((0.5 + 1) / 2)
+    assert (summary.overall.prompts, summary.overall.failures) == (3, 3)
+    assert summary.overall.first_failure == "crash: ValueError: the judge is down"
+    assert summary.metrics()["val-core/s/acc/pass@2"] == 1.0  # of prompt a, which alone has two verdicts
+    assert summary.metrics()["val-aux/s/unjudged"] == 3
+
+
+def test_a_validation_with_too_many_of_them_is_an_error_with_the_workers_own_words():
+    with pytest.raises(ArcherError, match=r"3 of 6 .* the validation after step 3 .* judge is down"):
+        validated(share=0.4)
