@@ -20,18 +20,31 @@ _LAST_NUMBER = re.compile(
     re.VERBOSE,
 )
 
+_GAP = r"(?:[\s$]|\\[()\[\],; ]|\\q?quad(?![A-Za-z])|&|\\\\)*"
+_NAMED = r"(?P<name>\\?[A-Za-z]+(?:_(?:[A-Za-z0-9]|\{[A-Za-z0-9]{1,4}\}))?)\s*&?=\s*&?\s*"
 _BETWEEN_BOXES = re.compile(
-    r"(?:[\s$]|\\[()\[\],; ]|\\quad)*(?:[,;]|(?:,\s*)?(?:and|or)(?![A-Za-z])|,?\s*\\text\{\s*(?:and|or)\s*\})"
-    r"(?:[\s$]|\\[()\[\],; ]|\\quad)*"
+    rf"{_GAP}(?P<separator>[,;]?\s*(?:(?:and|or)(?![A-Za-z])|\\text\{{\s*,?\s*(?:and|or)\s*\}})|[,;])?{_GAP}(?:{_NAMED})?"
 )
-_MAX_BETWEEN, _MAX_BOXES = 60, 50
+_NAME_BEFORE_BOX = re.compile(rf"(?<![A-Za-z\\0-9+*/^_-]){_NAMED}$")
+_MAX_BETWEEN, _MAX_BOXES, _MAX_NAME = 60, 50, 24
 _MARK = re.compile(
-    r"""^[ \t]*\#{4}                                            # GSM8K's mark
+    r"""^[ \t]*\#{4}(?!\#|[ \t]*(?:the[ ]|final[ ])*answer)      # GSM8K's mark
         |<answer>
-        |\banswer(?:\s+(?:to|of|for)\s[^.:=\n]{0,80}?)?         # the (final) answer (to the question)
-         [\s*_]{0,5}(?::|=|\bis\b)[\s*_]{0,5}:?""",
+        |(?P<heading>^[ \t*_#]*(?:the[ ]|my[ ])?(?:final[ ]|correct[ ])?answer[ \t*_:]*$)
+        |\b(?:answer|(?:correct|right)[ ](?:option|choice))(?:\s+(?:to|of|for)\s[^.:=\n]{0,80}?)?
+         [\s*_]{0,5}(?::|=|\bis\b)[\s*_]{0,5}:?                # the (final) answer (to the question) is""",
     re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )
+_ADVERB = re.compile(
+    r"(?:(?:therefore|thus|hence|then|simply|just|indeed|exactly|equal to|given by|"
+    r"(?:the )?(?:option|choice))\b[\s,:]*)+",
+    re.IGNORECASE,
+)
+_CLAUSE = re.compile(
+    r"(?:,\s+(?!(?:and|or)\b|(?:sqrt|pi|sin|cos|tan|ln|log)\b)|\s+(?=(?:because|since|which|as|so|where)\b))"
+    r"(?=[a-z]{2,}\b)"
+)
+_MAX_HEADED_WORDS, _MAX_EXPLAINED = 4, 1000
 _DISPLAYS = (("$$", "$$"), ("\\[", "\\]"))
 _SENTENCE_END = re.compile(r"\n|\.(?=\s|$)|</answer>")
 _EMPHASIS = "*_` \t\n"
@@ -76,24 +89,32 @@ def last_boxed(text: str) -> str | None:
 
 
 def boxed_answer(text: str) -> str | None:
-    r"""Return the last box, or the last few as one list if nothing but commas, "and" or "or" joins them.
+    r"""Return the last box, or the last few as one list if they answer together.
 
-    `\boxed{2} and \boxed{3}` are two answers, right where two are asked for, and wrong where one is.
+    They do if nothing but commas, "and" or "or" joins them, or if each gives a value to another name:
+    `x = \boxed{2}` and `y = \boxed{3}`, also on lines of their own. Two answers are right where two are asked
+    for, and wrong where one is.
     """
     boxes = [(match.start(), match.end()) for match in _BOX.finditer(text)]
     last = last_boxed(text)
     if last is None:
         return None
-    contents, alternatives, start = [last], False, boxes[-1][0]
+    contents, names, alternatives, start = [last], [""], False, boxes[-1][0]
     for box_start, content_start in boxes[-2 : -1 - _MAX_BOXES : -1]:
         end = closing_brace(text, content_start) if text[content_start] == "{" else None
         if end is None or not 0 < start - end <= _MAX_BETWEEN:
             break
-        between = text[end + 1 : start]
-        if not _BETWEEN_BOXES.fullmatch(between):
+        between = _BETWEEN_BOXES.fullmatch(text[end + 1 : start])
+        before = _NAME_BEFORE_BOX.search(text[max(0, box_start - _MAX_NAME) : box_start])
+        name = before["name"] if before else ""
+        if between is None or not (between["separator"] or (name and between["name"] not in (None, name))):
             break
+        names[-1] = between["name"] or ""
         contents.append(text[content_start + 1 : end].strip())
-        alternatives, start = alternatives or "or" in between, box_start
+        names.append(name)
+        alternatives, start = alternatives or "or" in (between["separator"] or ""), box_start
+    if len(set(names)) == len(names) > 1 and "" not in names:
+        contents = [f"{name} = {content}" for name, content in zip(names, contents, strict=True)]
     distinct = list(dict.fromkeys(reversed(contents)))
     return (r" \text{ or } " if alternatives else "; ").join(distinct)
 
@@ -122,7 +143,11 @@ def last_number(text: str) -> str | None:
 
 
 def marked_answer(text: str) -> str | None:
-    """Return what follows the last "answer is", "Answer:", "####" or `<answer>`, up to its sentence's end."""
+    """Return what follows the last "answer is", "Answer:", "####", `<answer>` or heading "Final Answer".
+
+    It ends with its sentence, or before a clause that explains it: "18, which is even", "18 because ...".
+    Under a heading only a few words are an answer: prose is none.
+    """
     mark = _last(_MARK, text)
     if mark is None:
         return None
@@ -131,8 +156,25 @@ def marked_answer(text: str) -> str | None:
         end = text.find(closing, len(opening))
         if text.startswith(opening) and end > 0:
             return text[len(opening) : end].strip() or None
+    text = text[_length(_ADVERB.match(text)) :].lstrip(_EMPHASIS)
     sentence_end = _SENTENCE_END.search(text)
-    return text[: sentence_end.start() if sentence_end else len(text)].strip(_EMPHASIS) or None
+    answer = text[: sentence_end.start() if sentence_end else len(text)].strip(_EMPHASIS)
+    answer = _without_explanation(answer)
+    if mark["heading"] and len(answer.split()) > _MAX_HEADED_WORDS and not re.match(r"[0-9$\\(\[-]", answer):
+        return None
+    return answer or None
+
+
+def _without_explanation(answer: str) -> str:
+    for clause in _CLAUSE.finditer(answer) if len(answer) <= _MAX_EXPLAINED else ():
+        value = answer[: clause.start()]
+        if value.count("$") % 2 == 0 and re.search(r"[0-9$\\]", value):
+            return value.strip(_EMPHASIS)
+    return answer
+
+
+def _length(match: re.Match[str] | None) -> int:
+    return match.end() if match else 0
 
 
 def extract_answer(response: str, last_number_fallback: bool) -> str | None:

@@ -58,6 +58,12 @@ def test_last_box_is_brace_matched(text, content):
         (r"\boxed 2, \boxed{3}", "3"),
         (r"\boxed{2, \boxed{3}}", "3"),
         (r"\boxed{2} and \boxed{3", None),
+        (r"$x=\boxed{3}$ and $y=\boxed{4}$", "x = 3; y = 4"),
+        ("$x = \\boxed{3}$\n$y = \\boxed{4}$", "x = 3; y = 4"),
+        (r"\begin{align*} x &= \boxed{3} \\ y &= \boxed{4}\end{align*}", "x = 3; y = 4"),
+        (r"$x=\boxed{3}$ or $x=\boxed{4}$", r"3 \text{ or } 4"),
+        ("$x=\\boxed{3}$\n$x=\\boxed{4}$", "4"),
+        (r"$x=\boxed{3}$. So $y=\boxed{4}$", "4"),
         ("none", None),
     ],
 )
@@ -85,6 +91,20 @@ def test_boxes_joined_by_commas_are_one_list_of_answers(text, answer):
         ("#### 1,234\n", "1,234"),
         ("<answer>5</answer>", "5"),
         ("<answer>\n5\n</answer> done", "5"),
+        ("### Final Answer\n18", "18"),
+        ("#### Final Answer\n\n$18$", "$18$"),
+        ("**Final Answer**\n\n18 apples", "18 apples"),
+        ("## Answer:\n\\[ 18 \\]", "18"),
+        ("### Final Answer\nThere are 18 apples in all of the boxes.", None),
+        ("The answer is (B) 18.", "(B) 18"),
+        ("The correct option is (B).", "(B)"),
+        ("The answer is therefore option B.", "B"),
+        ("The answer is 18, which is even.", "18"),
+        ("The answer is 18 because 9 and 9 are 18.", "18"),
+        ("The answer is $5$, where 5 is $x$.", "$5$"),
+        ("The answer is x = 3, y = 4.", "x = 3, y = 4"),
+        ("The answer is 3, and 5.", "3, and 5"),
+        ("The answer is red, white and blue.", "red, white and blue"),
         ("I cannot answer 5", None),
         ("### 18", None),
         ("Answer:", None),
@@ -98,7 +118,7 @@ def test_an_answer_may_be_marked_in_words(text, answer):
 
 def test_a_box_goes_before_words_and_words_go_before_the_last_number():
     assert extract_answer(r"\boxed{4}. The answer is 5", last_number_fallback=True) == "4"
-    assert extract_answer("The answer is 5, from 3 and 2.", last_number_fallback=True) == "5, from 3 and 2"
+    assert extract_answer("The answer is 5, from 3 and 2.", last_number_fallback=True) == "5"
     assert extract_answer("#### 5\nThat was 12 steps.", last_number_fallback=True) == "5"
     assert extract_answer("<think>The answer is 5", last_number_fallback=False) is None
     assert extract_answer("<think>The answer is 5</think>The answer is 6", last_number_fallback=False) == "6"

@@ -155,3 +155,80 @@ def test_decimals_are_read_exactly(digits, places):
     number = parse_number(tidy(text))
     assert number is not None
     assert number.value == Fraction(digits, 10**places)
+
+
+MANTISSAS = st.tuples(st.integers(1, 9), st.integers(0, 999)).map(lambda pair: f"{pair[0]}.{pair[1]:03d}")
+SCIENTIFIC = (
+    r"{} \times 10^{{{}}}",
+    r"{}\times10^{{{}}}",
+    r"{}\cdot 10^{{{}}}",
+    r"{} \times {{10}}^{{{}}}",
+    r"{} \times (10)^{{{}}}",
+    "{}e{}",
+    "{}E{}",
+    "{}e{:+03d}",
+    "{}*10^{}",
+    "{}*10**{}",
+    "{} x 10^{{{}}}",
+    "{}×10^{}",
+)
+
+
+@settings(deadline=None, max_examples=30)
+@given(MANTISSAS, st.integers(-40, 40), st.sampled_from(SCIENTIFIC), st.sampled_from(SCIENTIFIC))
+def test_all_spellings_of_a_power_of_ten_are_one_number(mantissa, exponent, form, other):
+    for prefix, suffix in (
+        ("", ""),
+        ("-", ""),
+        ("x = ", ""),
+        ("(", ", 7)"),
+        ("", r"\text{ kg}"),
+        ("", r"\pi"),
+    ):
+        answer = prefix + form.format(mantissa, exponent) + suffix
+        reference = prefix + other.format(mantissa, exponent) + suffix
+        assert verify_answer(answer, reference), (answer, reference)
+        wrong = prefix + other.format(mantissa, exponent + 1) + suffix
+        assert not verify_answer(answer, wrong), (answer, wrong)
+
+
+GROUPED = (",", "{,}", r",\!", r"\,", "\u2009", "'")
+AROUND = (
+    r"{}\pi",
+    r"\sqrt{{{}}}",
+    r"\frac{{{}}}{{7}}",
+    "({}, 5)",
+    "[{}, 99999999)",
+    "x={}",
+    "{}x+1",
+    "2^{{{}}}-1",
+)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1000, 9_999_999), st.sampled_from(GROUPED))
+def test_grouped_digits_are_one_number_within_any_expression(number, sign):
+    for around in AROUND:
+        answer = around.format(f"{number:,}".replace(",", sign))
+        assert verify_answer(answer, around.format(number)), answer
+        assert not verify_answer(answer, around.format(number + 1)), answer
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.integers(-99, 99),
+    st.integers(1, 99),
+    st.sampled_from("[]"),
+    st.sampled_from("[]"),
+    st.sampled_from(",;"),
+)
+def test_brackets_that_open_outwards_leave_the_end_out(low, width, left, right, separator):
+    ends = low, low + width
+    answer = f"{left}{ends[0]}{separator} {ends[1]}{right}"
+    brackets = {("[", "]"): "[]", ("]", "]"): "(]", ("[", "["): "[)", ("]", "["): "()"}
+    for (opening, closing), (start, end) in brackets.items():
+        verdict = (opening, closing) == (left, right)
+        reference = f"{start}{ends[0]},{ends[1]}{end}"
+        assert verify_answer(answer, reference) is verdict, (answer, reference)
+        union = rf"{answer} \cup ]200, 300["
+        assert verify_answer(union, rf"{reference}\cup(200,300)") is verdict, (union, reference)

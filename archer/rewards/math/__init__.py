@@ -1,12 +1,13 @@
 """Judging a final answer against one or several reference answers, as a mathematician would.
 
+notation.py    the spellings of numbers, text, fractions and intervals, respelt as one
 text.py        what may be stripped or respelt without changing an answer; brackets
 numeric.py     plain numerals as exact rationals
 quantity.py    a value with a percent sign, a unit, a currency, a base
 structure.py   lists, sets, tuples, intervals, unions, matrices, equations, inequalities
 compare.py     when two structures, or two values, are the same answer
 expression.py  reads an expression into a tree;  evaluate.py: its value at a point
-algebra.py     equality of expressions, by their values; math-verify for what expression.py does not read
+algebra.py     equality of expressions, by their values at many points
 
 There are two stages. `fast_verdict` compares structures, strings and plain numerals exactly, in microseconds
 and with bounded work, and says yes or no only when it is certain. What it leaves open needs algebra, which
@@ -29,6 +30,15 @@ from archer.rewards.math.text import squash, tidy
 
 MAX_ANSWER_CHARS = 2000
 _read = lru_cache(maxsize=4096)(read)
+_LABEL = re.compile(
+    r"""(?:\\text\s*\{\s*\(?(?P<text>[A-J])[).:]+\s*\}\s*   # \textbf{(B)} 142
+        |\{?\((?P<bracket>[A-J])\)\}?[:.]?\s+                # (B) 142
+        |(?P<bare>[A-J])[.):]\s+)                          # B. 142
+        (?=[^\s=+*/^,;_!<>&|)\]}-]|-[0-9\\])""",
+    re.VERBOSE,
+)
+_LABELS = re.compile(r"\(?(?<![A-Za-z])[A-J](?:\)|[.:] )")
+_LETTER_ALONE = re.compile(r"\(?(?:\\text\{)?\(?([A-J])\)?\}?\)?\.?")
 _TEXT = re.compile(r"\\text\s*\{[^{}\\]*[A-Za-z]{2}[^{}\\]*\}")
 
 
@@ -71,15 +81,16 @@ def _is_list(value: Any) -> bool:
 
 def fast_verdict(answer: str | None, references: tuple[str, ...]) -> bool | None:
     """Judge an answer without algebra: True, False, or None where only algebra can tell."""
-    return _verdict(answer, references, Algebra())
+    return judge_answer(answer, references, Algebra())
 
 
 def verify_answer(answer: str | None, ground_truth: Any) -> bool:
     """Judge an answer in this process and without a time limit: for answers that are not hostile."""
-    return bool(_verdict(answer, reference_answers(ground_truth), SampledAlgebra()))
+    return bool(judge_answer(answer, reference_answers(ground_truth), SampledAlgebra()))
 
 
-def _verdict(answer: str | None, references: tuple[str, ...], algebra: Algebra) -> bool | None:
+def judge_answer(answer: str | None, references: tuple[str, ...], algebra: Algebra) -> bool | None:
+    """Judge an answer with an algebra at hand: True, False, or None where that one cannot tell."""
     if answer is None or not answer.strip():
         return False
     return any_of(_judge(answer, reference, algebra) for reference in references)
@@ -93,6 +104,27 @@ def _judge(answer: str, reference: str, algebra: Algebra) -> bool | None:
     spelling, reference_spelling = squash(tidy(answer)), squash(tidy(reference))
     if spelling == reference_spelling != "":
         return True
+    (letter, value), (reference_letter, reference_value) = map(_choice, (tidy(answer), tidy(reference)))
+    if letter or reference_letter:
+        return _judge_choice((letter, value), (reference_letter, reference_value), algebra)
     if _TEXT.fullmatch(reference_spelling):
         return words(spelling) == words(reference_spelling) != ""
     return compare(_read(answer), _read(reference), algebra)
+
+
+def _choice(text: str) -> tuple[str, str]:
+    r"""Split `\textbf{(B)}\ 142` into the letter of a choice and its value; without both, it is all value."""
+    label = _LABEL.match(text)
+    if label is None or len(_LABELS.findall(text)) > 1:
+        return "", text
+    return (label["text"] or label["bracket"] or label["bare"]), text[label.end() :].strip()
+
+
+def _judge_choice(answer: tuple[str, str], reference: tuple[str, str], algebra: Algebra) -> bool | None:
+    """Judge a letter with a value: by both where both are given, else by the one that is."""
+    letters = [_LETTER_ALONE.fullmatch(squash(value)) for _, value in (answer, reference)]
+    if answer[0] and reference[0]:
+        return answer[0] == reference[0] and _judge(answer[1], reference[1], algebra)
+    if answer[0]:
+        return answer[0] == letters[1][1] if letters[1] else _judge(answer[1], reference[1], algebra)
+    return reference[0] == letters[0][1] if letters[0] else _judge(answer[1], reference[1], algebra)

@@ -34,6 +34,10 @@ _INFINITE = re.compile(r"(?P<sign>[+-]?)\\infty")
 _WORDS = re.compile(
     r"\\text\s*\{[^{}]*[A-Za-z][^{}]*\}|(?<![A-Za-z\\])(?!sqrt|sin|cos|tan|log|arc)[A-Za-z]{4,}"
 )
+_LINEAR_NOISE = re.compile(
+    r"\\(?:frac|cdot|times|div)(?![A-Za-z])|_(?:[A-Za-z0-9]|\{[^{}]*\})|[0-9.+*/(){}\s-]"
+)
+_LINEAR = re.compile(r"[A-Za-z]")
 _ARTICLE = re.compile(r"^(?:the|an?) ")
 
 Verdict = bool | None
@@ -80,7 +84,7 @@ def compare(answer: Structure, reference: Structure, algebra: Algebra) -> Verdic
     if isinstance(reference, Equation):
         return _compare_equation(answer, reference, algebra)
     if isinstance(answer, Equation):
-        if _is_brought_to_zero(answer):
+        if _is_brought_to_zero(answer) or _is_unsolved(answer):
             return False
         value = _assignment(answer)[1]
         return all_of((_is_consistent(answer, algebra), compare(value, reference, algebra)))
@@ -211,6 +215,15 @@ def _is_brought_to_zero(equation: Equation) -> bool:
     )
 
 
+def _is_unsolved(equation: Equation) -> bool:
+    """Tell whether it is one like 2x + 1 = 5, linear in one unknown, which says 2 and not 5."""
+    sides = equation.parts[0], equation.parts[-1]
+    unknown = [side for side in sides if _has_variable(side)]
+    if len(unknown) != 1 or is_name(unknown[0]):
+        return False
+    return _LINEAR.fullmatch(squash(_LINEAR_NOISE.sub("", unknown[0]))) is not None
+
+
 def _is_consistent(equation: Equation, algebra: Algebra) -> Verdict:
     """Refuse a chain with a false link between numbers (7 = 5, x = 5 = 6) or several in one (x = 6 x = 5)."""
     first, *middle = map(squash, equation.parts[:-1])
@@ -262,16 +275,24 @@ def _compare_quantities(answer: Quantity, reference: Quantity, algebra: Algebra)
 
     if answer.unit is not None and reference.unit is not None:
         scales = answer.scale * answer.unit.factor, reference.scale * reference.unit.factor
-        return answer.unit.measures == reference.unit.measures and equal(*scales)
+        return answer.unit.agrees(reference.unit) and equal(*scales)
     scales = Fraction(answer.scale), Fraction(reference.scale)
     plain = equal(*scales)
     if answer.unit is PERCENT:
+        if _is_a_share(reference):
+            return equal(scales[0] / 100, scales[1])
         return any_of((plain, equal(scales[0] / 100, scales[1])))
     if reference.unit is PERCENT:
         return any_of((plain, equal(scales[0], scales[1] / 100)))
     if reference.unit == DEGREES and r"\pi" in answer.value:
         return algebra.same(answer.value, rf"({reference.value})\cdot\frac{{\pi}}{{180}}")
     return plain
+
+
+def _is_a_share(reference: Quantity) -> bool:
+    """Tell whether a plain reference is between 0 and 1: 0.5 wants 50 %, not 0.5 %."""
+    number = parse_number(reference.value)
+    return number is not None and 0 < number.value * reference.scale < 1
 
 
 def _equal_multiples(

@@ -25,7 +25,8 @@ class UndefinedError(Exception):
 
 
 @cache
-def _mpmath() -> Any:
+def load_mpmath() -> Any:
+    """Import mpmath, which only workers need, and return its context of any precision."""
     import mpmath
 
     return mpmath.mp
@@ -33,7 +34,7 @@ def _mpmath() -> Any:
 
 def precision(digits: int) -> AbstractContextManager[None]:
     """Compute with that many decimal digits within the context."""
-    return _mpmath().workdps(digits)
+    return load_mpmath().workdps(digits)
 
 
 def evaluate(node: Node, point: Mapping[str, Fraction]) -> Value:
@@ -41,7 +42,7 @@ def evaluate(node: Node, point: Mapping[str, Fraction]) -> Value:
 
     Raise UndefinedError where there is none: 1/0, 0^0, log 0, a numeral of more than MAX_DIGITS digits.
     """
-    mp = _mpmath()
+    mp = load_mpmath()
     value = _value(node, point, mp)
     if not mp.isfinite(value):
         raise UndefinedError
@@ -59,7 +60,7 @@ class Gap:
 
 def measure(a: Node, b: Node, point: Mapping[str, Fraction], digits: int) -> Gap:
     """Evaluate two expressions and measure the gap between them."""
-    mp = _mpmath()
+    mp = load_mpmath()
     with precision(digits):
         x, y = evaluate(a, point), evaluate(b, point)
         size, difference = max(abs(x), abs(y)), abs(x - y)

@@ -19,7 +19,8 @@ _DECIMAL = re.compile(
     r"(?:\.(?P<part>[0-9]*))?(?:[eE](?P<exponent>[+-]?[0-9]{1,3}))?"
 )
 _SCIENTIFIC = re.compile(
-    r"(?P<mantissa>[+-]?[0-9.,]+)(?:\\times|\\cdot|\*)10\^(?:\{(?P<braced>[+-]?[0-9]{1,3})\}|(?P<bare>[0-9]{1,3}))"
+    r"(?P<mantissa>[+-]?[0-9.,]+)(?:\\times|\\cdot|\*) ?(?:10|\{10\}|\(10\))"
+    r"\^(?:\{(?P<braced>[+-]?[0-9]{1,3})\}|(?P<bare>[+-]?[0-9]{1,3}))"
 )
 _REPEATING = re.compile(
     r"(?P<sign>[+-]?)(?P<whole>[0-9]*)\.(?P<part>[0-9]*)\\(?:overline|bar)\{(?P<cycle>[0-9]{1,50})\}"

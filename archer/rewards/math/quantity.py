@@ -18,6 +18,11 @@ class Unit:
     measures: str
     factor: Fraction = Fraction(1)
 
+    def agrees(self, other: "Unit") -> bool:
+        """Tell whether both may measure the same; one sign or name may stand for several things."""
+        names = frozenset((self.measures, other.measures))
+        return len(names) == 1 or names in _AMBIGUOUS
+
 
 _TABLE: dict[str, tuple[str, str]] = {
     # names of one unit (without plural): what it measures, factor
@@ -52,10 +57,16 @@ _TABLE: dict[str, tuple[str, str]] = {
     "euro eur €": ("euros", "1"),
     "gbp £": ("pounds sterling", "1"),
     "rupee rs inr ₹": ("rupees", "1"),
-    "yen yuan ¥": ("yen", "1"),
+    "yen jpy": ("yen", "1"),
+    "yuan rmb cny": ("yuan", "1"),
+    "¥": ("yen or yuan", "1"),
     "degree deg": ("degrees", "1"),
     "rad radian": ("radians", "1"),
 }
+_AMBIGUOUS = (
+    frozenset(("yen or yuan", "yen")),
+    frozenset(("yen or yuan", "yuan")),
+)
 _UNITS = {
     name: Unit(measures, Fraction(factor))
     for names, (measures, factor) in _TABLE.items()
@@ -106,7 +117,7 @@ def noun(name: str) -> Unit:
 PERCENT = Unit("percent")
 
 _PERCENT = re.compile(r"\s*(?:\\?%|\\text\s*\{\s*per\s?cent\s*\}|(?<![A-Za-z\\])per\s?cent)$")
-_DEGREES = re.compile(r"\s*\^\\circ\s*([CF]?)$")
+_DEGREES = re.compile(r"\s*\^\\circ\s*(?:[CF]|\\text\s*\{\s*[CF]?\s*\})?$")
 _CURRENCY = re.compile(rf"^(-?)\s*\\?([{re.escape(CURRENCIES)}])\s*")
 _TEXT_UNIT = re.compile(r"\s*\\text\s*\{(?P<name>[^{}\\]*)\}\s*(?P<power>\^\s*\{?\s*[23]\s*\}?)?$")
 _BARE_UNIT = re.compile(r"(?P<gap>\s*)(?P<name>[A-Za-z][A-Za-z/ ]*)(?P<power>\^\s*\{?\s*[23]\s*\}?)?$")

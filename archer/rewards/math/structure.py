@@ -9,7 +9,6 @@ from itertools import pairwise
 
 from archer.rewards.math.numeric import parse_number
 from archer.rewards.math.text import (
-    OUTWARD,
     enclosed,
     is_sound,
     split,
@@ -20,8 +19,7 @@ from archer.rewards.math.text import (
     unwrapped,
 )
 
-_LEFT = ("(", "[", "]", r"\{", r"\lbrace", r"\langle")
-_THOUSANDS = re.compile(r"(?<![0-9.,])[1-9][0-9]{0,2}(?:,[0-9]{3})+(?![0-9]|,[0-9])")
+_LEFT = ("(", "[", r"\{", r"\lbrace", r"\langle")
 _SEPARATOR = re.compile(
     r"\s*,?\s*(?:\\text\s*\{\s*,?\s*(?P<text>and|or)\s*\}|(?<![A-Za-z\\])(?P<word>and|or)(?![A-Za-z]))\s*|\s*,\s*"
 )
@@ -146,8 +144,6 @@ def is_name(text: str) -> bool:
 
 def _list_items(text: str) -> Structure | None:
     """Read a list without brackets: by semicolons if there are any, else by commas, "and", "or"."""
-    if not re.search(r"[(\[]|\\\{", text):
-        text = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
     separator = _SEMICOLON if len(split(text, _SEMICOLON)) > 1 else _SEPARATOR
     pieces = split(text, separator)
     if len(pieces) == 1:
@@ -241,16 +237,9 @@ def _read_brackets(text: str) -> Structure | None:
     if len(parts) < 2 or parts[0] not in _LEFT:
         return None
     left, right = parts[0], parts[-1]
-    outward = OUTWARD.fullmatch(text)
-    if outward and (left, right) != ("[", "]"):
-        left, right = {"]": "("}.get(left, left), {"[": ")"}.get(right, right)
-        inside = outward["inside"]
-        if len(split(inside, _COMMA)) < 2 and len(split(inside, _SEMICOLON)) < 2:
-            return _NOTHING
-    elif enclosed(parts):
-        inside = "".join(parts[1:-1])
-    else:
+    if not enclosed(parts):
         return None
+    inside = "".join(parts[1:-1])
     separator = _SEMICOLON if len(split(inside, _SEMICOLON)) > 1 else _COMMA
     pieces = split(inside, separator)
     if not all(piece.strip() for piece in pieces):

@@ -9,6 +9,13 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 from archer.rewards.extract import closing_brace
+from archer.rewards.math.notation import (
+    inward_intervals,
+    numbers_out_of_text,
+    respell,
+    scientific,
+    without_thousands,
+)
 
 _LAYERS = 16
 
@@ -19,7 +26,7 @@ _COMMANDS = {  # signs and the commands that they stand for
 }
 _UNICODE_TABLE = str.maketrans(
     {
-        **{"\u2212": "-", "\u2013": "-", "°": r"^\circ ", "\u211d": r"\mathbb{R}", "²": "^{2}", "³": "^{3}"},
+        **{"\u2212": "-", "\u2013": "-", "°": r"^\circ ", "\u211d": r"\mathbb{R}"},
         **{
             s: f"\\{name} "
             for signs, names in _COMMANDS.items()
@@ -32,7 +39,6 @@ _UNICODE_TABLE = str.maketrans(
 _UNICODE_ROOT = re.compile(r"√\s*([0-9]+|[A-Za-z])")
 
 _NOT_ESCAPED = r"(?<!\\)"
-_GROUPED_DIGITS = re.compile(r"(?<=[0-9])(?:,\\!\s*|\{,\}\s*|\\,(?=[0-9]{3}))(?=[0-9])")
 _SIZING = re.compile(
     _NOT_ESCAPED + r"(?:\\(?:left|right)\s*\.|\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle)"
     r"(?![A-Za-z])|\\!)"
@@ -59,13 +65,13 @@ _CLOSING = frozenset((")", "]", "}", r"\}", r"\rangle", r"\rbrace", r"\rfloor", 
 
 def tidy(text: str) -> str:
     """Return an answer without delimiters, sizing, spacing commands and a final stop, in one spelling."""
-    text = _UNICODE_ROOT.sub(r"\\sqrt{\1}", text).translate(_UNICODE_TABLE)
-    text = _GROUPED_DIGITS.sub(",", text)
+    text = without_thousands(_UNICODE_ROOT.sub(r"\\sqrt{\1}", text))
+    text = respell(text.translate(_UNICODE_TABLE))
     text = _SPACING.sub(" ", _SIZING.sub("", text)).strip()
     text = _BINOMIAL.sub(r"\\binom", _FRACTION.sub(r"\\frac", text))
     text = _BOLD.sub("", _UPRIGHT.sub(r"\\text", text))
     text = _INFINITY.sub(r"\\infty ", _PLAIN_IN_TEXT.sub(r"\1", text))
-    text = _DEGREE.sub(r"^\\circ ", text).strip()
+    text = _DEGREE.sub(r"^\\circ ", inward_intervals(scientific(numbers_out_of_text(text)))).strip()
     if text.endswith(".") and not text.endswith(".."):
         text = text[:-1].rstrip()
     return unwrapped(_without_dollars(text))
@@ -104,10 +110,6 @@ def squash(text: str) -> str:
     return re.sub(r"\s+", " ", _LOOSE_SPACE.sub("", text))
 
 
-OUTWARD = re.compile(r"(?P<left>[\[\]])(?P<inside>[^\[\]]*)(?P<right>[\[\]])")
-"""An interval in the notation ]0, 1[, whose brackets open outwards."""
-
-
 def tokens(text: str) -> list[str]:
     """Return the commands and characters of a text."""
     return _TOKEN.findall(text)
@@ -121,9 +123,8 @@ def _depths(parts: list[str]) -> Iterator[int]:
 def is_sound(text: str) -> bool:
     """Tell whether all brackets are closed, in order and not nested too deeply to be worth reading."""
     depth = 0
-    outward = OUTWARD.fullmatch(text) is not None
     for depth in _depths(tokens(text)):
-        if (depth < 0 and not outward) or depth > MAX_NESTING:
+        if depth < 0 or depth > MAX_NESTING:
             return False
     return depth == 0
 

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from archer.rewards.extract import extract_answer
 from archer.rewards.math import fast_verdict, reference_answers, verify_answer
-from archer.rewards.math.algebra import load_math_verify
+from archer.rewards.math.evaluate import load_mpmath
 from archer.rewards.rules import RULES, RewardRequest, RewardResult, Rule, Task
 
 
@@ -47,7 +47,7 @@ _SOURCES = (
 class MathRule(NumericRule):
     """Equal as strings, as numbers, or by algebra."""
 
-    preparation = (load_math_verify,)
+    preparation = (load_mpmath,)
 
     def _compare(self, answer: str | None, references: tuple[str, ...]) -> RewardResult | Task:
         verdict = fast_verdict(answer, references)
