@@ -108,13 +108,17 @@ class Condition:
     key: str  # full name of the other
     sign: str  # empty: it is set, and not False or empty
     wanted: str
+    otherwise: "Condition | None" = None  # what will do as well
 
     @staticmethod
     def read(text: str, name: str) -> "Condition":
-        """Read `use_kl_loss`, `lr_scheduler_type=cosine` or `engine.device!=cpu`, as declared at `name`."""
+        """Read `use_kl_loss`, `lr_scheduler_type=cosine`, `engine.device!=cpu` or `this or that`."""
+        text, _, rest = text.partition(" or ")
+        otherwise = Condition.read(rest, name) if rest else None
         sign = next((sign for sign in ("!=", "<=", "=") if sign in text), "")
         key, _, wanted = text.partition(sign) if sign else (text, "", "")
-        return Condition(name, key if "." in key else f"{name.rpartition('.')[0]}.{key}", sign, wanted)
+        full = key if "." in key else f"{name.rpartition('.')[0]}.{key}"
+        return Condition(name, full, sign, wanted, otherwise)
 
     def holds(self, config: TrainConfig) -> bool:
         """Whether it holds in a configuration."""
@@ -122,6 +126,8 @@ class Condition:
             value = value_of(config, self.key)
         except AttributeError:
             raise ArcherError(f"{self.name} is declared to need {self.key}, which is no setting.") from None
+        if self.otherwise is not None and self.otherwise.holds(config):
+            return True
         if self.sign == "<=":
             return value <= float(self.wanted)
         if self.sign:

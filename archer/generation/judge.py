@@ -75,8 +75,18 @@ class Judge:
     def verdicts(self, responses: Responses) -> tuple[Sequence[str], list[RewardResult]]:
         """Return the text of every response and its raw verdict: what evaluations measure."""
         texts = self.decode(responses)
+        prompts = list({prompt.token_ids: None for prompt in responses.prompts})
+        decoded = self.tokenizer.batch_decode([list(ids) for ids in prompts], skip_special_tokens=False)
+        read = dict(zip(prompts, decoded, strict=True))
         requests = [
-            RewardRequest(prompt.data_source, text, prompt.ground_truth, prompt.extra_info)
+            RewardRequest(
+                prompt.data_source,
+                text,
+                prompt.ground_truth,
+                prompt.extra_info,
+                prompt=read[prompt.token_ids],
+                messages=prompt.messages,
+            )
             for prompt, text in zip(responses.prompts, texts, strict=True)
         ]
         return texts, self.scorer.score(requests)
@@ -122,8 +132,8 @@ def refuse_outage(
     failed = len(failures)
     if not failed or (failed < total and failed / total <= reward.max_failed_share):
         return
-    own = reward.custom_reward_function.path
-    todo = f"correct {f'the reward function in {own}' if own else 'the reward'}"
+    own = [function.path for function in reward.functions()]
+    todo = f"correct {f'the reward function in {own[0]}' if own else 'the reward'}"
     if failures[0] == "timeout":
         todo = f"raise reward.timeout_s={reward.timeout_s:g}, or make judging faster"
     raise ArcherError(

@@ -3,14 +3,15 @@
 import logging
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from archer.errors import ArcherError
+from archer.rewards.combine import WeightedRule, combine, custom_parts
 from archer.rewards.config import RewardConfig
 from archer.rewards.pool import WorkerPool
 from archer.rewards.rules import RULES, RewardRequest, RewardResult, Rule, Task, Workers, find_rule
-from archer.rewards.rules.function import FunctionRule, FunctionSource
+from archer.rewards.rules.call import BatchTask, FunctionTask
+from archer.rewards.rules.function import FunctionRule
 from archer.rewards.worker import WorkerSetup
 
 _logger = logging.getLogger(__name__)
@@ -26,9 +27,9 @@ class RewardCounters:
 
 
 class RewardScorer:
-    """Judges responses by their data source, or all by one custom function.
+    """Judges responses by the custom functions that fit their data source, or else by its built-in rule.
 
-    Everything the user may have got wrong about the function is found on construction; no process is
+    Everything the user may have got wrong about a function is found on construction; no process is
     started before a response needs one.
 
         with RewardScorer(RewardConfig(num_workers=8)) as scorer:
@@ -40,12 +41,7 @@ class RewardScorer:
         self._counters = RewardCounters()
         self._rules: dict[Hashable, Rule] = {}  # by what made them
         self._pools: dict[Workers, WorkerPool] = {}
-        self._custom: Rule | None = None
-        function = config.custom_reward_function
-        if function.path is not None:
-            path = str(Path(function.path).expanduser().resolve())
-            source = FunctionSource(path, function.name, is_file=True)
-            self._custom = FunctionRule(config, source, config.custom_kwargs)
+        self._custom = custom_parts(config)
 
     @property
     def counters(self) -> RewardCounters:
@@ -54,14 +50,21 @@ class RewardScorer:
 
     def check(self, data_source: str, ground_truth: Any) -> None:
         """Raise the ArcherError that scoring such a row would raise: for data sets, before training."""
-        self._rule(data_source).check(ground_truth)
+        for part in self._parts(data_source):
+            part.rule.check(ground_truth)
 
     def score(self, requests: Sequence[RewardRequest]) -> list[RewardResult]:
         """Judge every response, in order. Only bad data or settings raise; a poisonous response scores 0."""
-        by_source = {source: self._rule(source) for source in {each.data_source for each in requests}}
-        rules = [by_source[request.data_source] for request in requests]
-        outcomes = [rule.judge(request) for rule, request in zip(rules, requests, strict=True)]
-        results = self._settle(rules, outcomes)
+        by_source = {source: self._parts(source) for source in {each.data_source for each in requests}}
+        parts = [by_source[request.data_source] for request in requests]
+        rules = [part.rule for of_request in parts for part in of_request]
+        outcomes = [
+            part.rule.judge(request)
+            for request, of_request in zip(requests, parts, strict=True)
+            for part in of_request
+        ]
+        settled = iter(self._settle(rules, outcomes))
+        results = [combine(of_request, [next(settled) for _ in of_request]) for of_request in parts]
         self._count(results)
         return results
 
@@ -93,8 +96,14 @@ class RewardScorer:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def _parts(self, data_source: str) -> tuple[WeightedRule, ...]:
+        fitting = tuple(part for part in self._custom if part.judges(data_source))
+        return fitting or (WeightedRule(self._made(find_rule(data_source))),)
+
     def _rule(self, data_source: str) -> Rule:
-        return self._custom or self._made(find_rule(data_source))
+        """What compares final answers: of several the first that can."""
+        rules = [part.rule for part in self._parts(data_source)]
+        return next((rule for rule in rules if rule.has_answers), rules[0])
 
     def _made(self, maker: Any) -> Rule:
         if maker not in self._rules:
@@ -104,25 +113,41 @@ class RewardScorer:
     def _settle(self, rules: Sequence[Rule], outcomes: Sequence[RewardResult | Task]) -> list[RewardResult]:
         """Return the result of each outcome. Responses of a group often agree: equal tasks are run once."""
         done: dict[Hashable, RewardResult] = {}
-        waiting: dict[Workers, dict[Hashable, Task]] = {}
+        waiting: dict[Workers, dict[tuple[Hashable, ...], Task]] = {}  # by what their results are for
+        together: dict[FunctionRule, list[int]] = {}
         keys: list[Any] = list(range(len(outcomes)))
         for index, (rule, outcome) in enumerate(zip(rules, outcomes, strict=True)):
             if isinstance(outcome, RewardResult):
                 done[index] = outcome
                 continue
+            if isinstance(rule, FunctionRule) and rule.batched and isinstance(outcome, FunctionTask):
+                together.setdefault(rule, []).append(index)
+                continue
             if outcome.repeatable:
                 keys[index] = outcome
-            waiting.setdefault(rule.workers, {})[keys[index]] = outcome
+            waiting.setdefault(rule.workers, {})[(keys[index],)] = outcome
+        for rule, members in together.items():
+            requests = tuple(outcomes[index].request for index in members)  # type: ignore[union-attr]
+            task = BatchTask(rule.source, requests, rule.kwargs)
+            waiting.setdefault(rule.workers, {})[tuple(members)] = task
         for workers, tasks in waiting.items():
-            done |= dict(zip(tasks, self._pool(workers).run(list(tasks.values())), strict=True))
+            answers = self._pool(workers).run(list(tasks.values()))
+            for members_of_task, results in zip(tasks, answers, strict=True):
+                done |= zip(members_of_task, results, strict=True)
         return [done[key] for key in keys]
 
     def _pool(self, workers: Workers) -> WorkerPool:
         if workers not in self._pools:
-            used = [self._custom] if self._custom else [self._made(plugin.function) for plugin in RULES]
+            used = [part.rule for part in self._custom]
+            if all(part.data_sources for part in self._custom):  # built-in rules judge the others
+                used += [self._made(plugin.function) for plugin in RULES]
             steps = [step for rule in used if rule.workers == workers for step in rule.preparation]
-            setup = WorkerSetup(workers.memory_limit_bytes, tuple(steps))
-            self._pools[workers] = WorkerPool(self._config.num_workers, workers.timeout_s, setup)
+            setup = WorkerSetup(
+                workers.memory_limit_bytes, tuple(steps), workers.timeout_s if workers.concurrency else None
+            )
+            self._pools[workers] = WorkerPool(
+                self._config.num_workers, workers.timeout_s, setup, workers.concurrency
+            )
         return self._pools[workers]
 
     def _count(self, results: list[RewardResult]) -> None:

@@ -5,7 +5,9 @@ module. Requests arrive pickled; replies leave as JSON, one per request, so that
 process cannot reach the parent's interpreter.
 """
 
+import asyncio
 import fcntl
+import inspect
 import json
 import os
 import pickle
@@ -18,10 +20,12 @@ import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
+from typing import Any
 
 from archer.rewards.rules import RewardResult, Task
 
 _MAX_MESSAGE_CHARS = 500
+JOB_BYTES = 8  # before every task: the number that its answer bears
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class WorkerSetup:
 
     memory_limit_bytes: int | None  # of private memory; beyond it, allocation raises MemoryError
     prepare: tuple[Callable[[], object], ...]  # import what tasks need, so that no task's time is spent on it
+    waiting_limit_s: float | None = None  # tasks wait together in an event loop, each for at most so long
 
 
 def main(connection_fd: int, lifeline_fd: int) -> None:
@@ -49,26 +54,80 @@ def main(connection_fd: int, lifeline_fd: int) -> None:
         _reply(connection, {"failure": describe(error)})
         return
     _reply(connection, {"failure": None})
-    _serve(connection)
+    if setup.waiting_limit_s is None:
+        _serve(connection)
+    else:
+        asyncio.run(_serve_together(connection, setup.waiting_limit_s))
 
 
 def _serve(connection: Connection) -> None:
-    own_pid = os.getpid()
+    """Run one task after the other."""
+    runner = asyncio.Runner()  # one event loop for all, so that a function may keep its connections
     while True:
         try:
             payload = connection.recv_bytes()
         except EOFError:
             return
-        out_of_memory = False
+        with _Answer(connection, payload) as answer:
+            outcome = answer.task().run()
+            answer.outcome = runner.run(outcome) if inspect.iscoroutine(outcome) else outcome
+
+
+async def _serve_together(connection: Connection, limit_s: float) -> None:
+    """Run tasks in one event loop; each is told when it starts, and is given up when its time is over."""
+    hung_up = asyncio.Event()
+    running: set[asyncio.Task[None]] = set()
+
+    async def judge(payload: bytes) -> None:
+        with _Answer(connection, payload) as answer:
+            _reply(connection, {"job": answer.job, "started": True})
+            limit = asyncio.timeout(limit_s)
+            try:
+                async with limit:
+                    outcome = answer.task().run()
+                    answer.outcome = await outcome if inspect.isawaitable(outcome) else outcome
+            except TimeoutError:
+                if not limit.expired():  # the function's own
+                    raise
+                answer.outcome = RewardResult.of_failure("timeout")
+
+    def receive() -> None:
         try:
-            task: Task = pickle.loads(payload)
-            result = task.run()
-        except BaseException as error:  # also SystemExit: one response must not take the worker with it
-            result = RewardResult.of_failure(f"crash: {describe(error)}")
-            out_of_memory = isinstance(error, MemoryError)
-        if os.getpid() != own_pid:  # the task forked, and its child came back here: it has nothing to say
+            payload = connection.recv_bytes()
+        except (EOFError, OSError):
+            hung_up.set()
+            return
+        task = asyncio.create_task(judge(payload))
+        running.add(task)
+        task.add_done_callback(running.discard)
+
+    asyncio.get_running_loop().add_reader(connection.fileno(), receive)
+    await hung_up.wait()
+
+
+class _Answer:
+    """Takes a task and sends its results, or what it raised: no response takes the worker with it."""
+
+    def __init__(self, connection: Connection, payload: bytes) -> None:
+        self._connection, self._payload, self._pid = connection, payload, os.getpid()
+        self.job = int.from_bytes(payload[:JOB_BYTES])
+        self.outcome: Any = None  # a result, or a list of them
+
+    def task(self) -> Task:
+        """Unpack the task."""
+        return pickle.loads(self._payload[JOB_BYTES:])
+
+    def __enter__(self) -> "_Answer":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if os.getpid() != self._pid:  # the task forked, and its child came back here: it has nothing to say
             os._exit(0)
-        _reply(connection, {"result": asdict(result), "retire": out_of_memory})
+        outcome = self.outcome if error is None else RewardResult.of_failure(f"crash: {describe(error)}")
+        results = [asdict(result) for result in (outcome if isinstance(outcome, list) else [outcome])]
+        message = {"job": self.job, "results": results, "retire": isinstance(error, MemoryError)}
+        _reply(self._connection, message)
+        return True  # also SystemExit
 
 
 def _reply(connection: Connection, message: dict[str, object]) -> None:

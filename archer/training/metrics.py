@@ -79,12 +79,13 @@ def response_metrics(
 
 
 def _extras(results: Sequence[RewardResult]) -> dict[str, float]:
-    """Means of the further figures that a custom reward function returned."""
-    names = sorted({name for result in results for name in result.extra})
-    return {
-        f"reward/{name}": _mean(torch.tensor([r.extra[name] for r in results if name in r.extra]))
-        for name in names
-    }
+    """Means of the further figures that a custom reward function returned; its texts have none."""
+    figures: dict[str, list[float]] = {}
+    for result in results:
+        for name, value in result.extra.items():
+            if not isinstance(value, str):
+                figures.setdefault(name, []).append(value)
+    return {f"reward/{name}": _mean(torch.tensor(figures[name])) for name in sorted(figures)}
 
 
 def rollout_difference(rollout_log_probs: Tensor, log_probs: Tensor, mask: Tensor) -> dict[str, float]:

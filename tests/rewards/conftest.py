@@ -21,14 +21,20 @@ def custom(tmp_path: Path) -> Iterator[Callable[..., RewardScorer]]:
     """Return a maker of scorers whose custom function is given as source text; closed after the test."""
     made: list[RewardScorer] = []
 
-    def make(source: str, timeout_s: float = 30.0, num_workers: int = 2, **config: object) -> RewardScorer:
+    def make(
+        source: str,
+        timeout_s: float = 30.0,
+        num_workers: int = 2,
+        function: dict[str, object] | None = None,
+        **config: object,
+    ) -> RewardScorer:
         path = tmp_path / f"reward_{len(made)}.py"
         path.write_text(textwrap.dedent(source))
-        function = CustomRewardConfig(path=str(path))
+        custom = CustomRewardConfig(path=str(path), **(function or {}))
         made.append(
             RewardScorer(
                 RewardConfig(
-                    num_workers=num_workers, timeout_s=timeout_s, custom_reward_function=function, **config
+                    num_workers=num_workers, timeout_s=timeout_s, custom_reward_function=custom, **config
                 )
             )
         )

@@ -10,7 +10,7 @@ from archer.errors import ArcherError
 from archer.evaluation.majority import Ballot, majority
 from archer.rewards import RewardConfig, RewardRequest, RewardScorer
 from archer.rewards.config import CustomRewardConfig
-from archer.rewards.rules.function import to_result
+from archer.rewards.rules.call import to_result
 
 
 def test_the_function_is_called_as_verl_calls_it(custom):
@@ -34,7 +34,7 @@ def test_the_function_is_called_as_verl_calls_it(custom):
     )
     assert (right.score, right.correct, right.failure) == (0.25, True, None)
     assert (wrong.score, wrong.correct, wrong.failure) == (-0.25, False, None)
-    assert right.extra == {"length": 3.0, "index": 3.0}
+    assert right.extra == {"length": 3.0, "index": 3.0, "pred": "yes", "source": "my/data"}
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_correctness_is_acc_where_given_else_a_positive_score(returned, score, c
 
 
 @pytest.mark.parametrize(
-    "returned", [None, "1", [1.0], {}, {"acc": 1}, math.nan, math.inf, {"score": 1, "length": math.nan}]
+    "returned", ["1", [1.0], {}, {"acc": 1}, math.nan, math.inf, {"score": 1, "length": math.nan}]
 )
 def test_what_is_no_score_is_a_crash_that_says_so(custom, returned):
     value = repr(returned).replace("nan", "float('nan')").replace("inf", "float('inf')")
@@ -76,7 +76,9 @@ def test_what_is_no_score_is_a_crash_that_says_so(custom, returned):
         ("compute_score = 3", "is a int, not a function"),
         ("def compute_score(a, b): pass", "signature.*data_source, solution_str, ground_truth, extra_info"),
         ("def compute_score(**kwargs): pass", None),
-        ("async def compute_score(**kwargs): pass", "asynchronous"),
+        ("async def compute_score(**kwargs): pass", None),
+        ("async def compute_score(solution_str): pass", "signature.*data_source"),
+        ("def compute_score(prompts, completions, **columns): pass", r"takes lists: set batched=true"),
         ("def compute_score(:", "cannot be imported: SyntaxError"),
         ("import no_such_module", "cannot be imported: ModuleNotFoundError"),
         ("raise SystemExit(1)", "cannot be imported: SystemExit"),

@@ -42,6 +42,8 @@ class ArcherRewardManager(RewardManagerBase):
             text,
             row.non_tensor_batch["reward_model"]["ground_truth"],
             dict(row.non_tensor_batch.get("extra_info") or {}),
+            prompt=self._prompt_text(row),
+            messages=tuple(dict(message) for message in row.non_tensor_batch.get("raw_prompt", ())),
         )
         result = await self._judge(request)
         longest = self.settings.data.max_response_length
@@ -59,6 +61,13 @@ class ArcherRewardManager(RewardManagerBase):
                 **{f"extra_{name}": value for name, value in result.extra.items()},
             },
         }
+
+    def _prompt_text(self, row: Any) -> str:
+        """The prompt as the model read it; it stands left-padded before the response."""
+        if "prompts" not in row.batch:
+            return ""
+        prompt = row.batch["prompts"]
+        return self.tokenizer.decode(prompt[row.batch["attention_mask"][: prompt.shape[-1]].bool()].tolist())
 
     def _penalty(self, length: int) -> float:
         overlong = self.settings.reward.reward_kwargs.overlong_buffer_cfg

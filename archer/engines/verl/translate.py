@@ -218,8 +218,13 @@ def _archer(config: TrainConfig) -> Tree:
     """Archer's own configuration, for the processes that only see a part of verl's."""
     function = config.reward.custom_reward_function
     if function.path is not None:  # a worker's folder may be another
-        absolute = replace(function, path=str(Path(function.path).resolve()))
+        absolute = replace(function, path=str(Path(function.path).expanduser().resolve()))
         config = replace(config, reward=replace(config.reward, custom_reward_function=absolute))
+    listed = tuple(
+        {**entry, "path": str(Path(entry["path"]).expanduser().resolve())}
+        for entry in config.reward.custom_reward_functions
+    )
+    config = replace(config, reward=replace(config.reward, custom_reward_functions=listed))
     tree = asdict(config)
     for key, _, setting in leaves(config):
         value = value_of(config, key)

@@ -10,7 +10,7 @@ A user's function becomes a rule too, in `function.py`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Protocol
@@ -18,6 +18,9 @@ from typing import Any, ClassVar, Protocol
 from archer.errors import ArcherError
 from archer.plugins import PluginTable
 from archer.rewards.config import RewardConfig
+
+NO_OPINION = "no reward function had an opinion"
+"""The failure of a response for which every function returned None."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,8 @@ class RewardRequest:
     response: str  # the response as decoded text, without the prompt
     ground_truth: Any  # a string, a number or a list of accepted ones; for a custom function, anything
     extra_info: dict[str, Any] = field(default_factory=dict)  # the rest of the data row, untouched
+    prompt: str = ""  # as the model read it: chat template applied, special tokens included
+    messages: tuple[dict[str, Any], ...] = ()  # the chat that the prompt was made of
 
 
 @dataclass(frozen=True)
@@ -36,9 +41,10 @@ class RewardResult:
 
     score: float  # the raw reward, before any shaping; always finite
     correct: bool  # what accuracy and group filtering count, whatever the score's scale
-    extra: dict[str, float] = field(default_factory=dict)  # further figures of the rule or function, by name
+    extra: Mapping[str, float | str] = field(default_factory=dict)  # further figures and texts, by name
     failure: str | None = None  # "timeout", or "crash: ...": not judged; score and verdict mean nothing
     detail: str | None = None  # what was wrong, in a line for the eye, where the rule can tell
+    states_verdict: bool = False  # whether a function itself said what is right (`acc`)
 
     @property
     def unjudged(self) -> bool:
@@ -62,8 +68,12 @@ class Task(Protocol):
     repeatable: ClassVar[bool]
     """Whether equal tasks have equal results, so that one of them is run for all; they are then hashable."""
 
-    def run(self) -> RewardResult:
-        """Judge; may loop for ever, raise or kill its process."""
+    def run(self) -> Any:
+        """Judge; may loop for ever, raise or kill its process.
+
+        Returns the result, or something to be awaited that gives it. A task with a `size` judges so many
+        responses together, has the time of all of them, and returns a list.
+        """
         ...
 
 
@@ -74,6 +84,7 @@ class Workers:
     kind: str
     timeout_s: float  # the most seconds that one task may take
     memory_limit_bytes: int | None  # the most private memory that a process may have
+    concurrency: int = 0  # tasks that wait in event loops at the same time; 0: a process has one at a time
 
 
 class Rule(ABC):
