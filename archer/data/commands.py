@@ -1,4 +1,4 @@
-"""`archer data`: prepare and show. Heavy imports wait until a command runs."""
+"""`archer data`: prepare, show and check-gold. Heavy imports wait until a command runs."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +20,7 @@ def data_app(load_tokenizer: Callable[[str], Any]) -> typer.Typer:
     """Return the commands; `load_tokenizer` gives a chat tokenizer by the path of its model."""
     app = typer.Typer(help="Prepare prompt files and look into them.", no_args_is_help=True)
     app.command("prepare")(prepare_command)
+    app.command("check-gold")(check_gold_command)
 
     @app.command()
     def show(
@@ -125,6 +126,49 @@ def prepare_command(
 
         done = prepare(request, show_progress)
     _print_report(console, data_set.title, label, done)
+
+
+def check_gold_command(
+    file: Annotated[
+        Path,
+        typer.Argument(help="A prepared file, or a data set's own: .parquet, .jsonl, .json, also .gz."),
+    ],
+    field: Annotated[
+        str | None,
+        typer.Option(help="The field that holds the solution. Default: solution, solutions, code, ..."),
+    ] = None,
+    data_source: Annotated[
+        str | None, typer.Option(help="Judge as this data_source. Default: the row's, else by its tests.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Check only the first N rows.")] = None,
+    workers: Annotated[int, typer.Option(min=1, help="How many are judged at the same time.")] = 2,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for one test.")] = 6.0,
+    min_pass: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Exit with status 1 when a smaller share passes.")
+    ] = 0.995,
+    json_out: Annotated[
+        Path | None, typer.Option("--json", help="Write every row's verdict to this file.")
+    ] = None,
+) -> None:
+    """Judge a data set's own solutions: whichever fails cannot be solved by any response.
+
+    Programs run in the sandbox that training uses; the final answer of a math solution is compared with the
+    row's. Lists the rows that fail or cannot be judged, and why.
+    """
+    from archer.data.gold import check_gold, read_gold, report_lines, write_verdicts
+
+    console = Console()
+    rows = read_gold(file.expanduser(), field, data_source, limit)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("judging", total=len(rows))
+        verdicts = check_gold(rows, workers, timeout, lambda done: bar.update(task, completed=done))
+    for line in report_lines(verdicts):
+        console.out(line, highlight=False)
+    if json_out is not None:
+        write_verdicts(json_out, file, verdicts)
+    if sum(verdict.passed for verdict in verdicts) < min_pass * len(verdicts):
+        raise typer.Exit(1)
 
 
 def _list(console: Console) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from archer.data.builtin import DATA_SOURCE
-from archer.data.prepare.code_sets import FUNCTION, STDIN, coding_row, humaneval_row
+from archer.data.prepare.code_sets import FUNCTION, STDIN, coding_row, humaneval_row, mbpp_row
 from archer.data.prepare.example import Example
 from archer.data.prepare.math_sets import (
     aime_row,
@@ -113,6 +113,16 @@ _SETS = (
         HubSource("openai/openai_humaneval", ("test",)),
         "test",
         humaneval_row,
+        FUNCTION,
+        "code",
+    ),
+    DataSet(
+        "mbpp",
+        "MBPP, short functions with assertions",
+        "mbpp",
+        HubSource("google-research-datasets/mbpp", ("train", "test"), "full"),
+        "test",
+        mbpp_row,
         FUNCTION,
         "code",
     ),

@@ -4,6 +4,7 @@ r"""Programming problems. The ground truth is JSON in the usual shapes, which `a
 {"inputs": ["[1,2]\n3"], "outputs": ["5"], "fn_name": "f"}   a function; one JSON argument a line
 {"functional": "def check(candidate): ...\ncheck(f)"}        asserts about what the response defines
 {"test": "def check(candidate): ...", "entry_point": "f", "prompt": "..."}      HumanEval
+{"test_list": ["assert f(1) == 2"], "test_setup_code": "..."}                  MBPP
 """
 
 import json
@@ -23,7 +24,29 @@ def humaneval_row(values: Mapping[str, Any]) -> Example:
     truth = {"test": text_field(values, "test"), "entry_point": entry, "prompt": f"{prompt}\n"}
     question = f"Complete the following Python function.\n\n```python\n{prompt}\n```"
     identifier = str(values.get("task_id", ""))
-    return Example(question, _checked(truth), identifier, {"entry_point": entry}, FUNCTION)
+    meta = {"entry_point": entry, **_gold(values)}
+    return Example(question, _checked(truth), identifier, meta, FUNCTION)
+
+
+def mbpp_row(values: Mapping[str, Any]) -> Example:
+    """MBPP, also its sanitized part: a sentence, and assertions that name the function."""
+    tests = values.get("test_list")
+    if not isinstance(tests, list) or not all(isinstance(test, str) for test in tests):
+        raise RowError("test_list is not a list of texts")
+    truth = {"test_list": tests, **kept(values, "test_setup_code", "test_imports")}
+    asked = "\n".join(tests)
+    question = (
+        f"{text_field(values, 'text', 'prompt')}\nIt should pass these tests:\n\n```python\n{asked}\n```"
+    )
+    meta = _gold(values)
+    return Example(question, _checked(truth), str(values.get("task_id", "")), meta, FUNCTION)
+
+
+def _gold(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The data set's own solution, for `archer data check-gold`."""
+    names = ("solution", "solutions", "canonical_solution", "code")
+    found = next((values[name] for name in names if values.get(name)), None)
+    return {} if found is None else {"solution": found}
 
 
 def coding_row(values: Mapping[str, Any]) -> Example:
@@ -42,7 +65,7 @@ def coding_row(values: Mapping[str, Any]) -> Example:
     if isinstance(starter, str) and starter.strip() and starter.strip() not in question:
         question += f"\n\n```python\n{starter.rstrip()}\n```"
     identifier = values.get("question_id", values.get("id", values.get("task_id", "")))
-    meta = kept(values, "question_title", "difficulty", "platform", "contest_date", "url")
+    meta = kept(values, "question_title", "difficulty", "platform", "contest_date", "url") | _gold(values)
     return Example(question, _checked(truth), str(identifier), meta, kind)
 
 

@@ -12,7 +12,7 @@ from archer.rewards.code import AssertTests, CallTests, ScriptTests, Tests
 from archer.rewards.config import CodeConfig
 from archer.rewards.rules import RewardResult
 from archer.rewards.sandbox import RunOutcome, Sandbox
-from archer.rewards.sandbox.values import numbers_agree
+from archer.rewards.sandbox.agreement import numbers_agree
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,400}")
 _DECIMAL = re.compile(
@@ -53,7 +53,9 @@ class CodeVerdict:
         extra["code_failed_test"] = float(self.count if correct else self.failed_test or 0)
         # A program's message as text that any file or terminal takes.
         detail = self.reason and " ".join(self.reason.encode(errors="replace").decode().split())
-        return RewardResult(1.0 if correct else share, correct, extra, detail=detail)
+        return RewardResult(
+            1.0 if correct else share, correct, extra, detail=detail, states_verdict=True
+        )  # part of the tests is not right, whatever the score
 
 
 def no_program(tests: Tests) -> CodeVerdict:
@@ -151,8 +153,8 @@ def _read_examination(examination: RunOutcome, program: RunOutcome, count: int) 
     outcomes: list[bool] = report["outcomes"]
     reason: str | None = report["reason"]
     count = max(count, len(outcomes))
-    # A test that expects an exception may succeed without reaching any assertion, but never without a call.
-    if report["end"] is None and all(outcomes) and (outcomes or report["calls"]):
+    # A test that expects an exception may succeed without reaching any assertion.
+    if report["end"] is None and all(outcomes) and (outcomes or report["expected_error"]):
         return CodeVerdict(Ending.PASSED, count, count)
     ending = Ending.TIMEOUT if report["end"] == "timeout" else Ending.WRONG
     if report["end"] == "ended":

@@ -12,7 +12,11 @@ zygote.py       the inner processes: one that is copied for every run, and the s
 confinement.py  what programs give up and what they see;  kernel.py, seccomp.py: the means
 program.py      runs a program: a script, or definitions to be called
 examiner.py     runs the tests on a program that lives in another sandbox
-values.py       what the two may say to each other
+testcode.py     reads test code: which names are under test, and which it tests with
+subject.py      the examiner's end of the link to the program;  link.py: what both ends share
+remote.py       what stands for an object of the other process, and what can be done with it
+values.py       what the two may say to each other;  agreement.py: when a value is the expected one
+prelude.py      what programs and tests find defined
 """
 
 import contextlib

@@ -1,113 +1,37 @@
 """The process that examines a program: it holds the tests and never runs the program's code.
 
 The program lives in another sandbox. Here are its tests (a data set's code, hence a sandbox as well) and
-proxies of what it defines. Only values come back, so nothing the program does can pass a test but the value
-that the test expects.
+stand-ins of what it defines. Only values come back, so nothing the program does can pass a test but the value
+that the test expects. Names that tests use come from the prelude and from the tests; from the program come
+only those under test (testcode.py).
 """
 
 import ast
 import builtins
-import contextlib
 import json
 import os
 import random
 import socket
-from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
-from archer.rewards.sandbox import values
-from archer.rewards.sandbox.values import values_agree
+from archer.rewards.sandbox import prelude
+from archer.rewards.sandbox.agreement import values_agree
+from archer.rewards.sandbox.remote import Subject
+from archer.rewards.sandbox.subject import (
+    TESTS_MODULE,
+    ProgramEndedError,
+    ProgramLink,
+    ProgramTimeoutError,
+)
+from archer.rewards.sandbox.testcode import TestCode, has_result, read_test_code
 
 _CHANNEL = 3
 _RECORDER = "__archer_cases__"
+_ORIGINAL = "__archer_original__"
+_SAME = "__archer_same__"
 _MAX_REASON_CHARS = 300
-
-
-class ProgramTimeoutError(BaseException):
-    """The program took too long. No test's `except Exception` catches it."""
-
-
-class ProgramEndedError(BaseException):
-    """The program is gone, or says what no program says. No test's `except Exception` catches it."""
-
-
-class ProgramError(Exception):
-    """The program raised an exception of a kind of its own."""
-
-
-class RemoteProgram:
-    """Requests to a program, one at a time, each within `timeout_s`."""
-
-    def __init__(self, channel: socket.socket, timeout_s: float) -> None:
-        self._channel = channel
-        self._timeout_s = timeout_s
-        self.calls = 0
-
-    def name(self, name: str) -> Any:
-        """Return what the program calls `name`; NameError if nothing."""
-        return self.ask({"do": "name", "name": name})
-
-    def ask(self, request: dict[str, Any]) -> Any:
-        """Make a request and return the program's answer as a value, or raise what it raised."""
-        self.calls += request["do"] == "call"
-        try:
-            self._channel.settimeout(self._timeout_s)
-            values.send(self._channel, request)
-            reply = values.receive(self._channel, self._timeout_s)
-            if set(reply) == {"value"}:
-                return values.decode(reply["value"], lambda number: RemoteObject(self, number))
-            name, message = map(str, reply["error"])
-        except TimeoutError:
-            raise ProgramTimeoutError from None
-        except (EOFError, OSError):
-            raise ProgramEndedError("it ended during a call") from None
-        except Exception as error:
-            raise ProgramEndedError(f"it sent what is no value: {type(error).__name__}") from None
-        raise _exception(name, message)
-
-
-def _exception(name: str, message: str) -> Exception:
-    """Return the builtin exception of this name, so that tests can catch what they expect."""
-    kind = getattr(builtins, name, None)
-    if isinstance(kind, type) and issubclass(kind, Exception):
-        with contextlib.suppress(TypeError):  # it wants other arguments, as UnicodeDecodeError does
-            return kind(message)
-    return ProgramError(f"{name}: {message}")
-
-
-class RemoteObject:
-    """An object of the program: can be called, iterated over, asked for attributes, and equals nothing."""
-
-    __slots__ = ("_archer_number", "_archer_program")
-
-    def __init__(self, program: RemoteProgram, number: int) -> None:
-        object.__setattr__(self, "_archer_program", program)
-        object.__setattr__(self, "_archer_number", number)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # for copy, pickle and their like, which would ask for more
-            raise AttributeError(name)
-        return self._archer_program.ask({"do": "get", "object": self._archer_number, "name": name})
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        content = values.encode(value, _number)
-        self._archer_program.ask(
-            {"do": "set", "object": self._archer_number, "name": name, "content": content}
-        )
-
-    def __call__(self, *positional: Any, **named: Any) -> Any:
-        """Have the program call it."""
-        content = values.encode([list(positional), named], _number)
-        return self._archer_program.ask({"do": "call", "object": self._archer_number, "content": content})
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._archer_program.ask({"do": "items", "object": self._archer_number}))
-
-
-def _number(value: Any) -> int:
-    if not isinstance(value, RemoteObject):
-        raise TypeError(f"a test gives the program a {type(value).__name__}, which cannot be sent")
-    return value._archer_number
+_ANY_KIND = ("Exception", "BaseException")
 
 
 class _EnoughError(BaseException):
@@ -120,6 +44,7 @@ class Cases:
     def __init__(self, stop_early: bool) -> None:
         self.outcomes: list[bool] = []
         self.reason: str | None = None
+        self.expects_errors = False  # whether an error of the program, too, may be what tests want
         self._stop_early = stop_early
 
     def passed(self) -> None:
@@ -148,34 +73,44 @@ def examine(job: bytes) -> None:
     report = os.dup(1)
     os.dup2(os.open("/dev/null", os.O_WRONLY), 1)  # what tests print is not the report
     random.seed(0)  # tests that draw their inputs draw the same for every response
+    prelude.compare_nodes_by_value()
     cases = Cases(task["stop_early"])
-    program = RemoteProgram(socket.socket(fileno=_CHANNEL), task["timeout_s"])
+    program = ProgramLink(socket.socket(fileno=_CHANNEL), task["timeout_s"])
     end = None
     try:
         if task["kind"] == "asserts":
             _run_asserts(task, program, cases)
         else:
             _run_calls(task, program, cases)
+        if program.end is not None:  # a test caught it
+            raise program.end
     except _EnoughError:
         pass
     except ProgramTimeoutError:
         end, cases.reason = "timeout", cases.reason or "a call took too long"
     except ProgramEndedError as error:
         end, cases.reason = "ended", cases.reason or str(error)
-    except Exception as error:  # outside of any assertion: what follows it was not run
+    except BaseException as error:  # outside of any assertion: what follows it was not run
         end, cases.reason = "wrong", cases.reason or f"{type(error).__name__}: {error}"[:_MAX_REASON_CHARS]
-    findings = {"outcomes": cases.outcomes, "reason": cases.reason, "end": end, "calls": program.calls}
+    findings = {
+        "outcomes": cases.outcomes,
+        "reason": cases.reason,
+        "end": end,
+        "expected_error": cases.expects_errors and program.calls > 0,
+    }
     os.write(report, json.dumps(findings).encode())
     os._exit(0)
 
 
-def _run_calls(task: dict[str, Any], program: RemoteProgram, cases: Cases) -> None:
+def _run_calls(task: dict[str, Any], program: ProgramLink, cases: Cases) -> None:
     for arguments, expected in task["cases"]:
         try:
             value = _callable(program, task["function"])(*arguments)
         except Exception as error:
             cases.raised(error)
             continue
+        if value is None and expected is not None and arguments:
+            value = arguments[0]  # a function that changes its argument in place and returns nothing
         alternatives = [expected, expected[0]] if task["unwrap"] else [expected]
         if any(values_agree(value, alternative) for alternative in alternatives):
             cases.passed()
@@ -190,7 +125,7 @@ def _shown(value: Any) -> str:
         return f"a {type(value).__name__}"
 
 
-def _callable(program: RemoteProgram, function: str) -> Any:
+def _callable(program: ProgramLink, function: str) -> Any:
     """Return the function, or the method of a new `Solution()` as LeetCode has it."""
     try:
         return getattr(program.name("Solution")(), function)
@@ -198,45 +133,77 @@ def _callable(program: RemoteProgram, function: str) -> Any:
         return program.name(function)
 
 
-def _run_asserts(task: dict[str, Any], program: RemoteProgram, cases: Cases) -> None:
-    tests = ast.parse(task["source"])
-    names: dict[str, Any] = {"__name__": "tests", _RECORDER: cases}
-    exec(compile(task["setup"], "setup", "exec"), names)
+def _run_asserts(task: dict[str, Any], program: ProgramLink, cases: Cases) -> None:
     entry_point = task["entry_point"]
-    for name in _free_names(tests) - set(names):
-        try:
-            names[name] = program.name(name)
-        except NameError:
-            continue  # the tests may define it, or will fail without it
+    code = read_test_code(task["source"], task["setup"], entry_point)
+    program.objects, program.compares = code.objects, code.compares
+    cases.expects_errors = _catches_one_kind(code.tree)
+    program.arrays = "numpy" in task["source"] or "numpy" in task["setup"]
+    names: dict[str, Any] = {
+        **prelude.FOR_TESTS,
+        "__name__": TESTS_MODULE,
+        _RECORDER: cases,
+        _ORIGINAL: program.original,
+        _SAME: _same,
+    }
+    for name in code.entries:
+        found = program.find(name)
+        if found is not None:
+            names[name] = found[0]
+        elif hasattr(builtins, name):  # neither a builtin nor the library's stands in for what is tested
+            names[name] = partial(_missing, name)
+        elif name != "Node":
+            names.pop(name, None)
+    if _only_calls(code.tree, "type"):
+        names["type"] = program.type_of
+    entry = names.get(entry_point) if entry_point is not None else None
+    exec(compile(task["setup"], "setup", "exec"), names)
+    program.share_classes(names)
     if entry_point is not None:
-        names[entry_point] = program.name(entry_point)
-    exec(compile(ast.fix_missing_locations(_Recording().visit(tests)), "tests", "exec"), names)
+        # A function of the prompt is not the answer; a builtin stays what it is inside `check`.
+        names.pop(entry_point, None)
+        if entry is not None and not hasattr(builtins, entry_point):
+            names[entry_point] = entry
+    tests = _Recording(code).visit(code.tree)
+    exec(compile(ast.fix_missing_locations(tests), "tests", "exec"), names)
     if entry_point is not None and "check" in names:
-        names["check"](names[entry_point])
+        names["check"](program.name(entry_point))
 
 
-def _free_names(tests: ast.Module) -> set[str]:
-    """Return the names that tests use and that are neither builtin nor assigned anywhere in them."""
-    used: set[str] = set()
-    defined = set(dir(builtins))
-    for node in ast.walk(tests):
-        if isinstance(node, ast.Name):
-            (used if isinstance(node.ctx, ast.Load) else defined).add(node.id)
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            defined.add(node.name)
-        elif isinstance(node, ast.arg):
-            defined.add(node.arg)
-        elif isinstance(node, ast.alias):
-            defined.add((node.asname or node.name).partition(".")[0])
-    return used - defined
+def _missing(name: str, *_: Any, **__: Any) -> None:
+    raise NameError(f"name {name!r} is not defined by the program")
+
+
+def _catches_one_kind(tree: ast.Module) -> bool:
+    """Tell whether tests catch an exception that they name, and not just any."""
+    kinds = [each.type for each in ast.walk(tree) if isinstance(each, ast.ExceptHandler)]
+    return any(not isinstance(kind, ast.Name) or kind.id not in _ANY_KIND for kind in kinds if kind)
+
+
+def _only_calls(tree: ast.Module, name: str) -> bool:
+    """Tell whether tests call this and do nothing else with it."""
+    nodes = list(ast.walk(tree))
+    called = {id(each.func) for each in nodes if isinstance(each, ast.Call)}
+    return all(id(each) in called for each in nodes if isinstance(each, ast.Name) and each.id == name)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Do what `is` does, for objects of the program as well."""
+    if isinstance(one, Subject) and isinstance(other, Subject):
+        return one._archer_number == other._archer_number
+    return one is other
 
 
 class _Recording(ast.NodeTransformer):
     """Makes every assertion a test of its own, noted and passed over instead of ending the others."""
 
+    def __init__(self, code: TestCode) -> None:
+        self._code = code
+
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         if isinstance(node.test, ast.Constant) and node.test.value:
             return ast.Pass()  # says nothing about the program
+        self.generic_visit(node)
         caught = ast.Name("__archer_error__", ast.Load())
         return ast.Try(
             body=[node],
@@ -246,6 +213,36 @@ class _Recording(ast.NodeTransformer):
             orelse=[_note("passed")],
             finalbody=[],
         )
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        """Have expected values made of arguments as they were before the program changed them."""
+        sides = [node.left, *node.comparators]
+        from_program = [has_result(side, self._code.results, self._code.objects) for side in sides]
+        identity = isinstance(node.ops[0], ast.Is | ast.IsNot)
+        if any(from_program) and not identity:
+            before = _AsBefore(self._code.arguments)
+            sides = [
+                side if result else before.visit(side)
+                for side, result in zip(sides, from_program, strict=True)
+            ]
+        node.left, *node.comparators = sides
+        self.generic_visit(node)
+        if len(node.ops) == 1 and identity:
+            same = ast.Call(ast.Name(_SAME, ast.Load()), [node.left, *node.comparators], [])
+            return same if isinstance(node.ops[0], ast.Is) else ast.UnaryOp(ast.Not(), same)
+        return node
+
+
+class _AsBefore(ast.NodeTransformer):
+    """Replaces variables that the program was given by what they held before."""
+
+    def __init__(self, arguments: frozenset[str]) -> None:
+        self._arguments = arguments
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        if node.id not in self._arguments or not isinstance(node.ctx, ast.Load):
+            return node
+        return ast.Call(ast.Name(_ORIGINAL, ast.Load()), [node], [])
 
 
 def _note(method: str, *arguments: ast.expr) -> ast.Expr:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archer.rewards.code.grade import outputs_agree
-from archer.rewards.sandbox.values import values_agree
+from archer.rewards.sandbox.agreement import values_agree
 
 
 @pytest.mark.parametrize(
