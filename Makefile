@@ -49,7 +49,7 @@ types: $(VENV)/.installed-dev
 
 unit: $(VENV)/.installed-dev
 	@sh scripts/ensure_chromium.sh
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .

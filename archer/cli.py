@@ -9,7 +9,7 @@ from rich.console import Console
 from archer import train as train_command
 from archer.ablation.commands import app as ablation_app
 from archer.data.commands import data_app
-from archer.errors import ArcherError
+from archer.errors import ArcherError, masked
 from archer.evaluation.command import evaluate_command
 from archer.trace.commands import app as trace_app
 from archer.verify.command import verify
@@ -69,7 +69,7 @@ def main() -> None:
         app()
     except ArcherError as error:
         console = Console(stderr=True)
-        console.print(f"[bold red]error:[/bold red] {_escaped(str(error))}", highlight=False)
+        console.print(f"[bold red]error:[/bold red] {_escaped(masked(str(error)))}", highlight=False)
         sys.exit(2)
 
 

@@ -28,6 +28,23 @@ def visible(text: str) -> str:
     return "".join(_sign(char) if unicodedata.category(char) in _INVISIBLE else char for char in text)
 
 
+_HIDDEN: dict[str, str] = {}
+SHORTEST_SECRET = 4
+
+
+def hide(value: str, written: str) -> None:
+    """Note a value that came out of the environment: `masked` shows how it was written instead."""
+    if len(value) >= SHORTEST_SECRET:
+        _HIDDEN[value] = written
+
+
+def masked(text: str) -> str:
+    """Return a text without the values that `hide` was told of: they may be keys or passwords."""
+    for value in sorted(_HIDDEN, key=len, reverse=True):
+        text = text.replace(value, _HIDDEN[value])
+    return text
+
+
 def _sign(char: str) -> str:
     point = ord(char)
     if point < 0x20:

@@ -15,7 +15,7 @@ from typer.core import TyperCommand
 
 from archer.config.compose import compose, recipes, to_yaml
 from archer.config.notes import idle_notes
-from archer.config.overrides import given_settings
+from archer.config.overrides import given_settings, renaming_notes
 from archer.config.parse import leaves
 from archer.config.root import TrainConfig
 from archer.errors import ArcherError
@@ -87,7 +87,7 @@ def train(
     doubt = refuse_early(config)
     if doubt is not None:
         console.print(f"[yellow]{escape(doubt.sentence)}[/yellow]", highlight=False, soft_wrap=True)
-    for text in idle_notes(config, given_settings(overrides, config_dir)):
+    for text in notes_on(config, overrides, config_dir):
         console.print(f"[yellow]note: {escape(text)}[/yellow]", highlight=False, soft_wrap=True)
     run_engine(config, console, again)
 
@@ -112,8 +112,14 @@ def check_run(overrides: list[str], config_dir: Path | None, console: Console, a
     except ArcherError as error:
         return print_report(console, [problem("configuration", str(error))], again)
     valid = ok("configuration", f"engine={config.engine.name}, {config.trainer.experiment_name}")
-    idle = [note("configuration", text) for text in idle_notes(config, given_settings(overrides, config_dir))]
-    return print_report(console, [valid, *idle, *full_check(config)], again)
+    notes = [note("configuration", text) for text in notes_on(config, overrides, config_dir)]
+    return print_report(console, [valid, *notes, *full_check(config)], again)
+
+
+def notes_on(config: TrainConfig, overrides: list[str], config_dir: Path | None) -> list[str]:
+    """Say which settings were given by an old name, and which have no effect."""
+    idle = idle_notes(config, given_settings(overrides, config_dir))
+    return [*renaming_notes(overrides, config_dir), *idle]
 
 
 def make_run(config: TrainConfig, console: Console) -> "Run":

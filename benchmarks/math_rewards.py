@@ -5,11 +5,10 @@ r"""How fast math answers are judged: a batch of responses on a few worker proce
 The responses imitate a reasoning model: thousands of characters of working with earlier boxes and numbers in
 it, then a boxed answer that is right in some typesetting, wrong, missing, cut off, or unclosed thinking. Two
 in a hundred are pathological: towers of powers, deep nesting, endless repetition, hostile code. "First" is
-the first batch, which starts the workers; "next" the median of later batches, all different. A last batch
-holds one answer that never ends, and shows what that costs: the time limit of one worker.
+the first batch, which starts the workers; "next" the median of later batches, all different.
 
 `--math-verify N` judges N of the responses with math-verify alone, as one would call it in one process, and
-prints both times per response.
+prints both times per response; it needs `pip install math-verify`, which Archer does not use.
 """
 
 import argparse
@@ -22,8 +21,6 @@ from rich.console import Console
 from rich.table import Table
 
 from archer.rewards import RewardConfig, RewardRequest, RewardResult, RewardScorer
-
-ENDLESS = RewardRequest("math", r"\boxed{\prod_{k=1}^{99999999} (k+n)}", r"\prod_{k=1}^{9} (k+n)")
 
 
 @dataclass(frozen=True)
@@ -141,12 +138,11 @@ def main() -> None:
     batches = [make_batch(options.prompts, options.n, seed) for seed in range(options.batches + 1)]
     with RewardScorer(RewardConfig(num_workers=options.workers, timeout_s=options.timeout)) as scorer:
         times, results = zip(*(judge(scorer, batch) for batch in batches), strict=True)
-        endless, _ = judge(scorer, [ENDLESS, *batches[0][1:]])
         counters = scorer.counters
     size, later = len(batches[0]), median(times[1:])
     characters = sum(len(request.response) for request in batches[0]) / size
     table = Table("batch", "seconds", "responses per second")
-    for name, seconds in (("first", times[0]), ("next", later), ("with one that never ends", endless)):
+    for name, seconds in (("first", times[0]), ("next", later)):
         table.add_row(name, f"{seconds:.2f}", f"{size / seconds:,.0f}")
     console = Console()
     console.print(f"{size} responses of {characters:,.0f} characters on average, {options.workers} workers")

@@ -40,6 +40,12 @@ hypothesis_settings.load_profile("suite")
 VOCABULARY = 50
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the slow files: one of them left to the end would keep the other cores waiting."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 def _qwen2(tied: bool, seed: int = 0, **changes: float) -> Qwen2ForCausalLM:
     torch.manual_seed(seed)
     config = Qwen2Config(

@@ -5,6 +5,8 @@ one with a `+` in front as verl's users write it for new keys; keys that do not 
 the parser, which knows the full names and can say which one was meant.
 """
 
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import resources
@@ -18,12 +20,12 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from archer.config.names import with_todays_names
+from archer.config.names import renamed, with_todays_names
 from archer.config.overrides import ONLY_VERLS, adopt_verl_keys, hydra_arguments
 from archer.config.parse import defaults, flat, parse
 from archer.config.root import TrainConfig
 from archer.config.rules import check
-from archer.errors import ArcherError
+from archer.errors import ArcherError, hide
 
 BUILTIN_RECIPE, PLAIN_RECIPE = "arithmetic", "base"
 ENGINES = ("local", "verl")
@@ -89,6 +91,7 @@ def _compose(arguments: list[str], config_dir: Path | None) -> dict[str, Any]:
     return resolved
 
 
+_VARIABLE = re.compile(r"\$\{oc\.env:\s*([^,}\s]+)")
 _WRITTEN: dict[tuple[str, str], Any] = {}
 """(key, value) -> how the user wrote it, for values that came out of the environment."""
 
@@ -97,10 +100,12 @@ def _remember_written(written: dict[str, Any], resolved: dict[str, Any]) -> None
     """Note which values came from `${oc.env:...}`, also through another key: they may be secrets."""
     interpolated = {key for key, text in written.items() if "${" in str(text)}
     secret = {str(resolved[key]) for key in interpolated if "oc.env" in str(written[key])}
+    for name in _VARIABLE.findall(" ".join(str(written[key]) for key in interpolated)):
+        hide(os.environ.get(name, ""), f"${{oc.env:{name}}}")
     for key in interpolated:
         value = str(resolved.get(key))
         if "oc.env" in str(written[key]) or any(text and text in value for text in secret):
-            for name in (key, f"{ONLY_VERLS}{key}"):
+            for name in (renamed(key), f"{ONLY_VERLS}{key}"):
                 _WRITTEN[name, value] = written[key]
 
 

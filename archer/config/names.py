@@ -17,10 +17,7 @@ ROLLOUT = "actor_rollout_ref.rollout"
 LOSS = "actor_rollout_ref.actor.policy_loss.loss_mode"
 
 RENAMED = {
-    "custom_reward_function.path": "reward.custom_reward_function.path",
-    "custom_reward_function.name": "reward.custom_reward_function.name",
-    "custom_reward_function.reward_kwargs": "reward.custom_kwargs",
-    "reward.custom_reward_function.reward_kwargs": "reward.custom_kwargs",
+    "custom_reward_function": "reward.custom_reward_function",
     "reward_model.num_workers": "reward.num_workers",
     "reward_model.reward_kwargs.overlong_buffer_cfg": OVERLONG,
     "reward_model.overlong_buffer": OVERLONG,

@@ -55,7 +55,17 @@ def given_settings(overrides: Sequence[str], config_dir: Path | None = None) -> 
     overriding = OverridesParser.create().parse_overrides(arguments)
     names = [*_on_the_command_line(overriding), *(_in_own_files(arguments, config_dir) if config_dir else ())]
     taken_back = tuple(f"{override.key_or_group}." for override in overriding if override.is_delete())
-    return frozenset(name.removeprefix(ONLY_VERLS) for name in names if not f"{name}.".startswith(taken_back))
+    kept = (name for name in names if not f"{name}.".startswith(taken_back))
+    return frozenset(renamed(name.removeprefix(ONLY_VERLS)) for name in kept)
+
+
+def renaming_notes(overrides: Sequence[str], config_dir: Path | None = None) -> list[str]:
+    """Return one sentence for each setting that the user gave by an old name."""
+    names = [override.lstrip("+").partition("=")[0] for override in overrides]
+    if config_dir is not None:
+        names += _in_own_files(hydra_arguments(overrides, config_dir), config_dir)
+    plain = dict.fromkeys(name.removeprefix(ONLY_VERLS) for name in names)
+    return [f"{name} is an old name, taken for {renamed(name)}" for name in plain if renamed(name) != name]
 
 
 def _on_the_command_line(overriding: list[Override]) -> Iterator[str]:

@@ -41,6 +41,12 @@ class TrainerConfig(Section):
         -1, "validate every N steps and at the end; -1: at the end only", needs="data.val_files"
     )
     val_before_train: bool = knob(True, "validate before the first step")
+    log_val_generations: int = knob(
+        0,
+        "show N responses of every validation on the console and send them to the trackers",
+        at_least=0,
+        needs="data.val_files",
+    )
     val_only: bool = knob(False, "validate and stop")
     skip_optimizer_step: bool = knob(False, "run everything but the weight update")
     max_skipped_updates: int = knob(

@@ -12,7 +12,7 @@ from functools import partial
 from archer.config.root import TrainConfig
 from archer.data.prompts import Prompt, PromptDataset
 from archer.evaluation.majority import Ballot, majority
-from archer.evaluation.summary import Sample, Summary, shown_truth, summarise
+from archer.evaluation.summary import Sample, shown_truth
 from archer.generation.judge import Judge, failures_of, refuse_outage
 from archer.generation.rollout import Rollout
 from archer.generation.sampling import SampleStreams, SamplingParams
@@ -107,9 +107,9 @@ class Evaluator:
         return values
 
 
-def summary_of(
+def all_samples(
     evaluator: Evaluator, reward: RewardConfig, where: str, stop: Callable[[], bool] = lambda: False
-) -> Summary | None:
+) -> list[Sample] | None:
     """Run a whole evaluation in memory; None when `stop()` turned true on the way.
 
     It ends with an error as soon as too many responses are unjudged; `where` names it in the message.
@@ -119,7 +119,7 @@ def summary_of(
     while not stop():
         chunk = next(chunks, None)
         if chunk is None:
-            return summarise(samples)
+            return samples
         samples += chunk
         refuse_outage(failures_of(samples), evaluator.total, reward, where)
     return None

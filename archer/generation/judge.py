@@ -11,6 +11,7 @@ from archer.errors import ArcherError
 from archer.generation.batch import Responses
 from archer.rewards import RewardRequest, RewardResult, RewardScorer, overlong_penalty
 from archer.rewards.config import OverlongBufferConfig, RewardConfig
+from archer.rewards.rules import NO_OPINION
 
 
 @dataclass(frozen=True)
@@ -122,22 +123,24 @@ def refuse_outage(
     """Stop where more than `reward.max_failed_share` of the responses could not be judged, or all of them.
 
     Fewer are left out of what is learnt and measured. More say that the reward itself is broken, and a run
-    that went on would learn from whatever the reward still happens to judge.
+    that went on would learn from whatever the reward still happens to judge. A function that has no opinion
+    (None) has not failed: only when nothing at all is judged does that stop a run.
 
     failures: what kept each unjudged response from being judged
     total:    responses, the judged ones included
     where:    what they belong to, for the message: "step 7"
     again:    what to do once the cause is removed
     """
-    failed = len(failures)
-    if not failed or (failed < total and failed / total <= reward.max_failed_share):
+    broken = [failure for failure in failures if failure != NO_OPINION]
+    if len(failures) < max(1, total) and len(broken) / max(1, total) <= reward.max_failed_share:
         return
+    failures = broken or failures
     own = [function.path for function in reward.functions()]
     todo = f"correct {f'the reward function in {own[0]}' if own else 'the reward'}"
     if failures[0] == "timeout":
         todo = f"raise reward.timeout_s={reward.timeout_s:g}, or make judging faster"
     raise ArcherError(
-        f"{failed} of {total} responses of {where} could not be judged; at most "
+        f"{len(failures)} of {total} responses of {where} could not be judged; at most "
         f"reward.max_failed_share={reward.max_failed_share:g} of them may fail. "
         f"The first failure: {failures[0]}. Please {todo}, and {again}."
     )

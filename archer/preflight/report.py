@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from archer.errors import ArcherError
+from archer.errors import ArcherError, masked
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ def print_report(console: Console, findings: list[Finding], overrides: list[str]
     for heading in ("", "what", "found, and what to do"):
         table.add_column(heading, overflow="fold")
     for finding in findings:
-        todo = f"\n[bold]{escape(finding.remedy)}[/bold]" if finding.remedy else ""
-        table.add_row(MARKS[finding.level], escape(finding.subject), escape(finding.text) + todo)
+        todo = f"\n[bold]{escape(masked(finding.remedy))}[/bold]" if finding.remedy else ""
+        table.add_row(MARKS[finding.level], escape(finding.subject), escape(masked(finding.text)) + todo)
     console.print(table)
     if wrong := len(problems(findings)):
         told = f"{wrong} problem{'' if wrong == 1 else 's'}"

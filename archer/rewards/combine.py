@@ -64,7 +64,9 @@ def _labels(functions: Sequence[CustomRewardConfig]) -> list[str]:
 
 
 def combine(parts: Sequence[WeightedRule], results: Sequence[RewardResult]) -> RewardResult:
-    """Return one result of those of a response's parts."""
+    """Return one result of those of a response's parts; a rule that judges alone has said it all."""
+    if len(parts) == 1 and parts[0].weight == 1:
+        return results[0]
     extra = _extras(parts, results)
     failed = next((result for result in results if result.failure not in (None, NO_OPINION)), None)
     if failed is not None:

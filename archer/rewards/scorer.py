@@ -2,14 +2,23 @@
 
 import logging
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from archer.errors import ArcherError
+from archer.errors import ArcherError, masked
 from archer.rewards.combine import WeightedRule, combine, custom_parts
 from archer.rewards.config import RewardConfig
 from archer.rewards.pool import WorkerPool
-from archer.rewards.rules import RULES, RewardRequest, RewardResult, Rule, Task, Workers, find_rule
+from archer.rewards.rules import (
+    NO_OPINION,
+    RULES,
+    RewardRequest,
+    RewardResult,
+    Rule,
+    Task,
+    Workers,
+    find_rule,
+)
 from archer.rewards.rules.call import BatchTask, FunctionTask
 from archer.rewards.rules.function import FunctionRule
 from archer.rewards.worker import WorkerSetup
@@ -24,6 +33,7 @@ class RewardCounters:
     total: int = 0
     timeouts: int = 0
     crashes: int = 0
+    no_opinion: int = 0
 
 
 class RewardScorer:
@@ -64,7 +74,9 @@ class RewardScorer:
             for part in of_request
         ]
         settled = iter(self._settle(rules, outcomes))
-        results = [combine(of_request, [next(settled) for _ in of_request]) for of_request in parts]
+        results = [
+            _without_secrets(combine(of_request, [next(settled) for _ in of_request])) for of_request in parts
+        ]
         self._count(results)
         return results
 
@@ -152,12 +164,14 @@ class RewardScorer:
 
     def _count(self, results: list[RewardResult]) -> None:
         failures = [result.failure for result in results if result.failure is not None]
-        timeouts = failures.count("timeout")
+        timeouts, no_opinion = failures.count("timeout"), failures.count(NO_OPINION)
         self._counters = RewardCounters(
             total=self._counters.total + len(results),
             timeouts=self._counters.timeouts + timeouts,
-            crashes=self._counters.crashes + len(failures) - timeouts,
+            crashes=self._counters.crashes + len(failures) - timeouts - no_opinion,
+            no_opinion=self._counters.no_opinion + no_opinion,
         )
+        failures = [failure for failure in failures if failure != NO_OPINION]
         if failures:
             _logger.warning(
                 "Judging failed for %d of %d responses; the first: %s",
@@ -165,6 +179,11 @@ class RewardScorer:
                 len(results),
                 failures[0],
             )
+
+
+def _without_secrets(result: RewardResult) -> RewardResult:
+    """What a function raises may repeat the key it was given."""
+    return result if result.failure is None else replace(result, failure=masked(result.failure))
 
 
 def overlong_penalty(length: int, max_response_length: int, buffer_len: int, penalty_factor: float) -> float:

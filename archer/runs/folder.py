@@ -22,6 +22,7 @@ from archer.config.root import TrainConfig
 from archer.errors import ArcherError
 from archer.files import PRIVATE, lock, plain_file, write_atomically
 from archer.runs.checkpoint import Checkpoint, CheckpointFolder, checkpoint_at
+from archer.runs.integrity import saved_run_id
 
 MAY_CHANGE = (
     "trainer.",
@@ -69,6 +70,12 @@ class RunFolder:
         text = file.read_text(errors="replace").strip() if file.is_file() else ""
         return text if _RUN_ID.fullmatch(text) else None
 
+    def _saved_id(self, start: Checkpoint | None) -> str | None:
+        """The id that a checkpoint of this folder was saved with, where the folder's own file is lost."""
+        own = start is not None and start.path.resolve().parent == self.checkpoints.folder.resolve()
+        saved = saved_run_id(start.path) if start is not None and own else None
+        return saved if saved and _RUN_ID.fullmatch(saved) else None
+
     def inspect(self) -> Checkpoint | None:
         """Return the checkpoint to resume from, or refuse a folder that is not this run's; change nothing."""
         config_file = self.path / "config.yaml"
@@ -97,7 +104,7 @@ class RunFolder:
             )
             self.checkpoints.clean()
             if self._known_id() is None:
-                write_atomically(self.path / ".run_id", uuid.uuid4().hex[:8])
+                write_atomically(self.path / ".run_id", self._saved_id(start) or uuid.uuid4().hex[:8])
         except OSError as error:
             raise ArcherError(f"{self.path} cannot be written: {error.strerror}. {_elsewhere()}") from error
         return start
@@ -162,9 +169,15 @@ class RunFolder:
 
     def _check_owner(self, config_file: Path) -> None:
         try:
-            stored = flat(_tree(OmegaConf.load(config_file)))
+            tree = _tree(OmegaConf.load(config_file))
+            if not isinstance(tree, dict) or not tree.keys() & defaults(TrainConfig).keys():
+                raise ValueError("it holds no settings")
+            stored = flat(tree)
         except (OSError, ValueError, AttributeError, yaml.YAMLError, OmegaConfBaseException) as error:
-            raise ArcherError(f"{config_file} cannot be read as a configuration: {error}") from error
+            raise ArcherError(
+                f"{config_file} cannot be read as a configuration: {error}. Put back what was there, or "
+                f"choose another trainer.experiment_name=NAME."
+            ) from error
         known = flat(defaults(TrainConfig))  # settings that did not exist then had no effect
         filled = {key.rsplit(".", depth)[0] for key in stored for depth in range(1, key.count(".") + 1)}
         theirs = {key: value for key, value in known.items() if key not in filled} | stored

@@ -28,18 +28,15 @@ STATE_FILE = "training_state.pt"
 WEIGHTS = (".safetensors",)
 STATE_KEYS = {"step": int, "optimizer": dict, "data": dict, "kl_control": dict, "progress": dict}
 MOMENTS = ("exp_avg", "exp_avg_sq")
-WHOLE_BYTES = 256 * 2**20  # larger files are hashed in parts: a run should not wait for a minute to save
-PARTS, PART_BYTES = 256, 2**18
 
 
 class DamagedCheckpointError(ArcherError):
     """A checkpoint that cannot be resumed from; the message names the file."""
 
     def __init__(self, file: Path, problem: str) -> None:
-        folder = file if file.is_dir() else file.parent
         super().__init__(
-            f"{file} {problem}. This checkpoint cannot be resumed from: move {folder} away to resume from "
-            "the checkpoint before it (or from the start, where there is none), or choose another "
+            f"{file} {problem}. This checkpoint cannot be resumed from: move {file.parent} away to resume "
+            "from the checkpoint before it (or from the start, where there is none), or choose another "
             "trainer.experiment_name=NAME."
         )
 
@@ -57,20 +54,27 @@ def write_manifest(folder: Path, step: int, run_id: str | None) -> None:
         if path.is_file()
     }
     described = {"step": step, "run_id": run_id, "files": files}
+    described["digest"] = _digest_of(described)
     (folder / MANIFEST).write_text(json.dumps(described, indent=2) + "\n")
 
 
+def _digest_of(described: Mapping[str, Any]) -> str:
+    """SHA-256 of a manifest's content, so that damage to the manifest is not blamed on another file."""
+    content = {key: described.get(key) for key in ("step", "run_id", "files")}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
 def digest(path: Path) -> str:
-    """SHA-256 of a file; of a large one, of its size and 256 parts spread evenly from first to last byte."""
-    size = path.stat().st_size
+    """SHA-256 of a file."""
     with path.open("rb") as file:
-        if size <= WHOLE_BYTES:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-        state = hashlib.sha256(str(size).encode())
-        for part in range(PARTS):
-            file.seek((size - PART_BYTES) * part // (PARTS - 1))
-            state.update(file.read(PART_BYTES))
-        return state.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def saved_run_id(folder: Path) -> str | None:
+    """The run that a checkpoint's manifest names, if it has one."""
+    path = folder / MANIFEST
+    named = _manifest(path).get("run_id") if path.is_file() else None
+    return named if isinstance(named, str) else None
 
 
 def check_files(folder: Path, step: int, run_id: str | None) -> None:
@@ -185,6 +189,8 @@ def _manifest(path: Path) -> dict[str, Any]:
         )
         if not sound or not isinstance(described["step"], int):
             raise ValueError("it lists no files")
+        if described["digest"] != _digest_of(described):
+            raise ValueError("its content has changed")
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise DamagedCheckpointError(path, f"is damaged ({_first_line(error)})") from error
     return described

@@ -3,9 +3,10 @@
 N is the number of responses of the step, L its longest valid response (not the configured maximum).
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,6 +54,7 @@ ARRAYS: tuple[ArraySpec, ...] = (
     ArraySpec("prompt_length", "int32", "row", required_in=()),
     ArraySpec("sample_index", "int32", "row", required_in=()),
     ArraySpec("unjudged", "bool", "row", required_in=()),
+    ArraySpec("judgement", "U", "row", required_in=()),
     ArraySpec("influence", "float32", "token", required_in=("influence",)),
     ArraySpec("advantage", "float32", "token", required_in=("influence",)),
 )
@@ -86,6 +88,7 @@ class TraceStep:
     prompt_length: NDArray[np.int32] | None = None  # [N]
     sample_index: NDArray[np.int32] | None = None  # [N]
     unjudged: NDArray[np.bool_] | None = None  # [N] True: no verdict, `accepted` and `reward` mean nothing
+    judgement: NDArray[np.str_] | None = None  # [N] JSON: failure, detail, extra; empty: nothing was said
     influence: NDArray[np.float32] | None = None  # [N, L] NaN outside the mask or where not computed
     advantage: NDArray[np.float32] | None = None  # [N, L]
 
@@ -116,6 +119,7 @@ class TraceStep:
         prompts: Sequence[ArrayLike],  # N prompts of token ids, no padding
         sample_index: ArrayLike | None = None,  # [N]
         unjudged: ArrayLike | None = None,  # [N]
+        judgement: Sequence[str] | None = None,  # N
         influence: ArrayLike | None = None,  # [N, L']
         advantage: ArrayLike | None = None,  # [N, L']
     ) -> "TraceStep":
@@ -160,6 +164,7 @@ class TraceStep:
             prompt_length=lengths.astype(np.int32),
             sample_index=None if sample_index is None else per_row("sample_index", sample_index),
             unjudged=None if unjudged is None else per_row("unjudged", unjudged),
+            judgement=None if judgement is None else np.array(list(judgement), dtype=np.str_),
             influence=None if influence is None else per_token("influence", influence),
             advantage=None if advantage is None else per_token("advantage", advantage),
         )
@@ -185,6 +190,18 @@ class TraceStep:
             return ""
         return "unjudged" if not self.judged[row] else "accepted" if self.accepted[row] else "rejected"
 
+    def said(self, row: int) -> dict[str, str]:
+        """What the reward said of a response beside its score, by name; nothing where it cannot be read."""
+        try:
+            told = json.loads(str(self.judgement[row])) if self.judgement is not None else None
+        except (ValueError, RecursionError):
+            return {}
+        if not isinstance(told, dict):
+            return {}
+        extra = told.pop("extra", None)
+        parts: dict[Any, Any] = told | (extra if isinstance(extra, dict) else {})
+        return {name: _shown(value) for name, value in parts.items() if isinstance(value, str | int | float)}
+
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays that are there, by their name in the step file."""
         values = {field.name: self.__dict__[field.name] for field in fields(self)}
@@ -195,6 +212,10 @@ class TraceStep:
         if self.prompt_ids is None or self.prompt_offsets is None:
             return None
         return self.prompt_ids[self.prompt_offsets[row] : self.prompt_offsets[row + 1]]
+
+
+def _shown(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def check_complete(step: TraceStep, kind: TraceKind) -> None:

@@ -6,6 +6,7 @@ Order of the files of a step: the step file under a hidden temporary name, its r
 
 import atexit
 import json
+import logging
 import queue
 import threading
 import time
@@ -24,6 +25,8 @@ from archer.trace.manifest import StepStatistics
 from archer.trace.npz import DamagedFileError, write_npz
 from archer.trace.schema import FORMAT_VERSION, TRACE_KINDS, TraceKind, TraceStep, check_complete
 from archer.trace.vocab import Vocab, read_vocab, write_vocab
+
+_logger = logging.getLogger(__name__)
 
 
 class NullTraceWriter:
@@ -188,6 +191,18 @@ class TraceWriter:
             path.unlink()
         manifest.repair_tail(self.folder)
         self._steps = set(manifest.read_manifest(self.folder).lines)
+        missing = [
+            step
+            for step in self._steps
+            if not (self.folder / files.STEPS_FOLDER / files.step_file_name(step)).is_file()
+        ]
+        if missing:
+            _logger.warning(
+                "The trace %s has lost %d step files, that of step %d first; see `archer trace check`.",
+                self.folder,
+                len(missing),
+                min(missing),
+            )
         if vocab is not None:
             self._write_vocab(vocab)
         self._write_ending()

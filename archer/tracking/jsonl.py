@@ -1,12 +1,18 @@
 """`metrics.jsonl`: one JSON object per step, flushed at once."""
 
 import json
+import logging
 import math
 import os
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from archer.errors import ArcherError
 from archer.files import append_to, plain_file, write_atomically
+from archer.tracking.trackers import ValidationSample
+
+_logger = logging.getLogger(__name__)
 
 
 class JsonlTracker:
@@ -15,7 +21,18 @@ class JsonlTracker:
     def __init__(self, path: Path, last_step: int) -> None:
         """`last_step`: the step training resumes from; later lines of a killed run are removed."""
         if plain_file(path).is_file():
-            kept = [line for line in _lines(path) if _step(line) <= last_step]
+            lines = _lines(path)
+            kept = [line for line in lines if _step(line) <= last_step]
+            broken = sum(math.isinf(_step(line)) for line in lines[:-1])  # a kill breaks the last one only
+            if broken:
+                copy = path.with_name(f"{path.name}.damaged")
+                shutil.copyfile(path, plain_file(copy))
+                _logger.warning(
+                    "%s: %d lines that are no metrics are left out; the file as it was is %s.",
+                    path,
+                    broken,
+                    copy.name,
+                )
             write_atomically(path, "".join(kept))
         self._file = append_to(path)
 
@@ -24,6 +41,9 @@ class JsonlTracker:
         clean = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
         self._file.write(json.dumps({"step": step, **clean}) + "\n")
         self._file.flush()
+
+    def log_samples(self, step: int, samples: Sequence[ValidationSample]) -> None:
+        """Texts have no place in this file: every line is numbers."""
 
     def close(self) -> None:
         """Close the file, durably."""
@@ -44,7 +64,8 @@ def _lines(path: Path) -> list[str]:
         raise ArcherError(
             f"{path} cannot be read: {error.strerror}. Make it readable, or remove it."
         ) from error
-    return [f"{line}\n" for line in text.split("\n")[:-1]]  # what follows the last one was cut short
+    *whole, rest = text.split("\n")
+    return [f"{line}\n" for line in [*whole, *([rest] if rest else [])]]
 
 
 def _step(line: str) -> float:

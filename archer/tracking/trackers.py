@@ -1,11 +1,17 @@
-"""What a tracker is, and TensorBoard, W&B and trackio, each imported only when it is asked for."""
+"""What a tracker takes, and TensorBoard, W&B and trackio, each imported only when it is asked for."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from archer.errors import ArcherError, install_hint
+from rich.panel import Panel
+from rich.text import Text
+
+from archer.errors import ArcherError, install_hint, visible
+
+TABLE = "val/generations"
+COLUMNS = ("prompt", "response", "score")
 
 
 @dataclass(frozen=True)
@@ -20,11 +26,40 @@ class RunInfo:
     first_step: int = 1  # that will be logged; later ones of a killed run are void
 
 
+@dataclass(frozen=True)
+class ValidationSample:
+    """A validation prompt, a response to it, and its score; None where it could not be judged."""
+
+    prompt: str
+    response: str
+    score: float | None
+
+    def row(self) -> list[str | float | None]:
+        """One row of a table with `COLUMNS`."""
+        return [self.prompt, self.response, self.score]
+
+    def panel(self, step: int) -> Panel:
+        """What the console shows; control characters of the texts are made visible."""
+        text = f"{self.prompt.strip()}\n---\n{self.response.strip()}"
+        shown = "\n".join(visible(line) for line in text.splitlines())
+        score = "unjudged" if self.score is None else f"score {self.score:g}"
+        return Panel(Text(shown), title=f"validation at step {step}, {score}", title_align="left")
+
+    def markdown(self) -> str:
+        """The same as Markdown, texts in blocks that nothing in them can end."""
+        score = "unjudged" if self.score is None else f"score {self.score:g}"
+        blocks = ("    " + "\n    ".join(text.splitlines()) for text in (self.prompt, self.response))
+        return f"**{score}**\n\n" + "\n\n---\n\n".join(blocks)
+
+
 class Tracker(Protocol):
-    """Takes the metrics of each step."""
+    """Takes the metrics of each step, and responses of its validation."""
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         """Record the metrics of one step."""
+
+    def log_samples(self, step: int, samples: Sequence[ValidationSample]) -> None:
+        """Record responses of a validation, before the metrics of its step."""
 
     def close(self) -> None:
         """Write out whatever is still buffered."""
@@ -42,6 +77,11 @@ class TensorboardTracker:
         """Record one scalar per metric."""
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, step)
+
+    def log_samples(self, step: int, samples: Sequence[ValidationSample]) -> None:
+        """Record one text per sample."""
+        for number, sample in enumerate(samples):
+            self._writer.add_text(f"{TABLE}/{number}", sample.markdown(), step)
 
     def close(self) -> None:
         """Flush the event file."""
@@ -72,6 +112,13 @@ class WandbTracker:
         """Record the metrics of one step."""
         self._run.log(metrics, step=step)
 
+    def log_samples(self, step: int, samples: Sequence[ValidationSample]) -> None:
+        """Record a table."""
+        import wandb
+
+        table = wandb.Table(columns=list(COLUMNS), data=[sample.row() for sample in samples])
+        self._run.log({TABLE: table}, step=step)
+
     def close(self) -> None:
         """Finish the run."""
         self._run.finish()
@@ -91,6 +138,11 @@ class TrackioTracker:
     def log(self, step: int, metrics: dict[str, float]) -> None:
         """Record the metrics of one step."""
         self._trackio.log(metrics, step=step)
+
+    def log_samples(self, step: int, samples: Sequence[ValidationSample]) -> None:
+        """Record a table."""
+        table = self._trackio.Table(columns=list(COLUMNS), data=[sample.row() for sample in samples])
+        self._trackio.log({TABLE: table}, step=step)
 
     def close(self) -> None:
         """Finish the run."""

@@ -4,7 +4,7 @@ An engine supplies what differs (`Engine`): how it starts, steps, validates and 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from archer.config.root import TrainConfig
+from archer.errors import ArcherError
 from archer.runs.checkpoint import Checkpoint
 from archer.runs.folder import RunFolder
-from archer.tracking import Tracker
+from archer.tracking import Tracker, ValidationSample
 from archer.tracking.console import ConsoleProgress, sampled_how
 from archer.training.progress import Outcome, Progress, StopRequest, due, run_trackers, say_accuracy
 from archer.training.traces import Traces
@@ -46,6 +47,7 @@ class ValidationResult:
 
     accuracy: float
     metrics: dict[str, float]
+    samples: Sequence[ValidationSample]  # those of `trainer.log_val_generations`
 
 
 def validation_at(step: int) -> str:
@@ -170,8 +172,12 @@ class Run:
         metrics = report.metrics
         if report.warning:
             shown.say(f"[yellow]step {step}: {report.warning}[/yellow]")
+        refusal: ArcherError | None = None
         if due(options.test_freq, step, last):
-            metrics = metrics | self._measure()
+            try:
+                metrics = metrics | self._measure()
+            except ArcherError as error:  # a validation that cannot be judged does not cost the step
+                refusal = error
         for tracker in self._trackers:
             tracker.log(step, metrics)
         shown.update(step, metrics)
@@ -179,6 +185,8 @@ class Run:
         if saves():
             engine.traces.flush()
             engine.save(self.progress)
+        if refusal is not None:
+            raise refusal
 
     def _validate(self, stop: StopRequest) -> None:
         """Measure the accuracy of the weights as they are: before training, or alone."""
@@ -202,7 +210,16 @@ class Run:
             return {}
         how = sampled_how(self.config.actor_rollout_ref.rollout.val_kwargs)
         self.progress.measured(self.engine.step, result.accuracy, how)
+        self._show(result.samples)
         return result.metrics
+
+    def _show(self, samples: Sequence[ValidationSample]) -> None:
+        if not samples:
+            return
+        for sample in samples:
+            self.console.print(sample.panel(self.engine.step))
+        for tracker in self._trackers:
+            tracker.log_samples(self.engine.step, samples)
 
     def _introduce(self, start: Checkpoint | None) -> None:
         facts = self.engine.facts()

@@ -13,6 +13,7 @@ from archer.algorithms.groups import GroupCounts
 from archer.algorithms.rollout_correction import rollout_mismatch
 from archer.generation.judge import failures_of
 from archer.rewards import RewardResult
+from archer.rewards.rules import NO_OPINION
 
 
 @dataclass(frozen=True)
@@ -27,15 +28,18 @@ class Sampled:
 
     @property
     def notes(self) -> list[str]:
-        """What the user should know: too few groups, responses without a verdict."""
+        """What the user should know: too few groups, responses that could not be judged."""
         notes = [self.warning] if self.warning else []
-        failures = failures_of(self.results)
+        failures = [failure for failure in failures_of(self.results) if failure != NO_OPINION]
         if failures:
             notes.append(
                 f"{len(failures)} of {len(self.results)} responses could not be judged and are left out; "
                 f"the first: {failures[0]}"
             )
         return notes
+
+
+OWN_FIGURES = ("accuracy", "unjudged", "timeouts", "no_opinion", "crashes")
 
 
 def sampling_metrics(sampled: Sampled) -> dict[str, float]:
@@ -47,8 +51,9 @@ def sampling_metrics(sampled: Sampled) -> dict[str, float]:
         **_extras(results),
         "reward/accuracy": _mean(torch.tensor(verdicts)),
         "reward/unjudged": float(len(failures)),
-        "reward/timeouts": float(sum(failure == "timeout" for failure in failures)),
-        "reward/crashes": float(sum(failure != "timeout" for failure in failures)),
+        "reward/timeouts": float(failures.count("timeout")),
+        "reward/no_opinion": float(failures.count(NO_OPINION)),
+        "reward/crashes": float(sum(failure not in ("timeout", NO_OPINION) for failure in failures)),
         "groups/mixed": float(groups.mixed),
         "groups/all_correct": float(groups.all_correct),
         "groups/all_wrong": float(groups.all_wrong),
@@ -85,7 +90,12 @@ def _extras(results: Sequence[RewardResult]) -> dict[str, float]:
         for name, value in result.extra.items():
             if not isinstance(value, str):
                 figures.setdefault(name, []).append(value)
-    return {f"reward/{name}": _mean(torch.tensor(figures[name])) for name in sorted(figures)}
+    return {_metric_of(name): _mean(torch.tensor(figures[name])) for name in sorted(figures)}
+
+
+def _metric_of(extra: str) -> str:
+    """A function's own figures never stand in for Archer's."""
+    return f"reward/extra_{extra}" if not extra or extra in OWN_FIGURES else f"reward/{extra}"
 
 
 def rollout_difference(rollout_log_probs: Tensor, log_probs: Tensor, mask: Tensor) -> dict[str, float]:

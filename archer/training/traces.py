@@ -1,5 +1,6 @@
 """Both traces of a run, whatever the engine: the record of a step, and what is written of it."""
 
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,14 @@ from archer.config.compose import stored_tree
 from archer.config.root import TrainConfig
 from archer.errors import ArcherError
 from archer.influence import Group
+from archer.rewards import RewardResult
 from archer.trace.reader import is_trace
 from archer.trace.schema import TraceKind, TraceStep
 from archer.trace.vocab import Vocab, vocab_from_tokenizer
 from archer.trace.writer import NullTraceWriter, StepSink, TraceWriter
+
+MAX_TEXT = 1000  # characters of each text that a reward says of a response
+MAX_EXTRAS = 32
 
 
 @dataclass(frozen=True)
@@ -33,10 +38,12 @@ class StepRecord:
     scores: Tensor  # [N] rewards, shaped
     correct: Tensor  # [N] bool: the raw verdicts
     unjudged: Tensor  # [N] bool: judging failed; reward and verdict mean nothing
+    results: Sequence[RewardResult]  # N
 
     def trace_step(self, rows: list[int], influence: Tensor | None) -> TraceStep:
         """Return the arrays of the chosen rows. influence: [N, L], NaN where nothing was computed."""
         groups = [self.groups[row] for row in rows]
+        said = [judgement(self.results[row]) for row in rows]
         return TraceStep.from_batch(
             entropies=self.entropy[rows].numpy(),
             response_mask=self.mask[rows].numpy(),
@@ -46,6 +53,7 @@ class StepRecord:
             reward=self.scores[rows].numpy(),
             accepted=self.correct[rows].numpy(),
             unjudged=self.unjudged[rows].numpy(),
+            judgement=said if any(said) else None,
             group_id=groups,
             uid=[f"step{self.step}-group{group}" for group in groups],
             prompts=[self.prompts[row] for row in rows],
@@ -53,6 +61,21 @@ class StepRecord:
             influence=None if influence is None else influence[rows].numpy(),
             advantage=None if influence is None else self.advantages[rows].numpy(),
         )
+
+
+def judgement(result: RewardResult) -> str:
+    """What a reward said of a response beside its score, as JSON; empty where it said nothing."""
+    extra = {
+        name: value[:MAX_TEXT] if isinstance(value, str) else value
+        for name, value in list(result.extra.items())[:MAX_EXTRAS]
+    }
+    said = {
+        "failure": (result.failure or "")[:MAX_TEXT],
+        "detail": (result.detail or "")[:MAX_TEXT],
+        "extra": extra,
+    }
+    said = {name: value for name, value in said.items() if value}
+    return json.dumps(said) if said else ""
 
 
 def prompt_groups(
@@ -79,8 +102,8 @@ class Traces:
         trainer = config.trainer
         stored = stored_tree(config)
         metadata = {
-            "project": trainer.project_name,
-            "experiment": trainer.experiment_name,
+            "project": stored["trainer"]["project_name"],
+            "experiment": stored["trainer"]["experiment_name"],
             "model": stored["actor_rollout_ref"]["model"]["path"],
             "temperature": config.actor_rollout_ref.rollout.temperature,
         }

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from archer.errors import ArcherError
 from archer.trace.manifest import StepStatistics
+from archer.trace.schema import TraceStep
 from archer.trace.show import bound_of
 from archer.trace.vocab import Vocab
 from archer.viewer.encoding import pack, token_bytes, token_text
@@ -19,6 +20,7 @@ from archer.viewer.steps import StepData
 MAX_TOKENS = 16 * 2**20
 """Most tokens of one packed answer."""
 MAX_METADATA = 200
+MAX_SAID = 2000  # characters
 PROMPT_PREVIEW = 160
 
 
@@ -103,15 +105,15 @@ def step_json(run: TracedRun, data: StepData) -> dict[str, Any]:
             "length": arrays.lengths.tolist(),
             "span": data.spans.tolist(),
             "response_index": arrays.response_index.tolist(),
-            "reward": _numbers(arrays.reward),
-            "accepted": None if arrays.accepted is None else arrays.accepted.tolist(),
+            "reward": None if arrays.reward is None else _numbers(_rewards(arrays.reward, arrays)),
+            "accepted": _verdicts(arrays),
+            "unjudged": None if arrays.unjudged is None else arrays.unjudged.tolist(),
+            "said": None if arrays.judgement is None else [_said(arrays, row) for row in range(arrays.rows)],
             "uid": None if arrays.uid is None else [str(uid)[:200] for uid in arrays.uid],
             "sample_index": None if arrays.sample_index is None else arrays.sample_index.tolist(),
         },
         "groups": _groups_json(data, vocab),
-        "metrics": [
-            _metric_json(name, values, mask, arrays.accepted) for name, values in data.metrics.items()
-        ],
+        "metrics": [_metric_json(name, values, mask, arrays) for name, values in data.metrics.items()],
     }
 
 
@@ -130,13 +132,30 @@ def _groups_json(data: StepData, vocab: Vocab | None) -> list[dict[str, Any]]:
     return groups
 
 
-def _metric_json(
-    name: str, values: np.ndarray, mask: NDArray[np.bool_], accepted: NDArray[np.bool_] | None
-) -> dict[str, Any]:
+def _rewards(reward: np.ndarray, arrays: TraceStep) -> np.ndarray:
+    """[N]; NaN where there is no judgement."""
+    return np.where(arrays.judged, reward, np.float32("nan"))
+
+
+def _verdicts(arrays: TraceStep) -> list[bool | None] | None:
+    """[N]; None where there is no judgement."""
+    if arrays.accepted is None:
+        return None
+    both = zip(arrays.accepted.tolist(), arrays.judged.tolist(), strict=True)
+    return [accepted if judged else None for accepted, judged in both]
+
+
+def _said(arrays: TraceStep, row: int) -> list[list[str]]:
+    """What the reward said of a response: names and texts."""
+    return [[name[:MAX_SAID], text[:MAX_SAID]] for name, text in arrays.said(row).items()][:MAX_METADATA]
+
+
+def _metric_json(name: str, values: np.ndarray, mask: NDArray[np.bool_], arrays: TraceStep) -> dict[str, Any]:
     spread = spread_of(values[mask])
     parts = {"all": spread}
-    if accepted is not None:
-        for part, rows in (("accepted", accepted), ("rejected", ~accepted)):
+    if arrays.accepted is not None:
+        right = arrays.accepted
+        for part, rows in (("accepted", right & arrays.judged), ("rejected", ~right & arrays.judged)):
             parts[part] = spread_of(values[rows][mask[rows]])
     return {
         "name": name,

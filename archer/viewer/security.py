@@ -66,6 +66,8 @@ class Access:
     def headers(self) -> dict[str, str]:
         """Headers of every answer of the viewer."""
         ancestors = f"'self' {_LOCAL_PAGES}" if self.embeddable else "'none'"
+        # browsers heed it on this machine and over TLS; elsewhere they only complain
+        opener = {"Cross-Origin-Opener-Policy": "same-origin"} if is_loopback(self.host) else {}
         return {
             "Content-Security-Policy": (
                 "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; "
@@ -75,8 +77,7 @@ class Access:
             "X-Content-Type-Options": "nosniff",
             "Referrer-Policy": "no-referrer",
             "Cross-Origin-Resource-Policy": "same-origin",
-            "Cross-Origin-Opener-Policy": "same-origin",
-        }
+        } | opener
 
 
 def is_loopback(host: str) -> bool:

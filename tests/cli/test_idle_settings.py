@@ -101,10 +101,14 @@ OTHER_VALUES: dict[str, Any] = {
     f"{INFLUENCE}.write_every": 2,
     f"{INFLUENCE}.fsync": True,
     "trainer.total_epochs": 3,
+    "trainer.log_val_generations": 2,
     "engine.worker_logs": True,
     "engine.compile_decoding": False,
 }
-NO_OTHER_VALUE = {"algorithm.filter_groups.metric"}
+NO_OTHER_VALUE = {
+    "algorithm.filter_groups.metric",
+    "trainer.max_skipped_updates",  # idle with engine=verl alone
+}
 
 REWARD = """
 def compute_score(solution_str, **row):

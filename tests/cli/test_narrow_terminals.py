@@ -45,7 +45,7 @@ def test_no_word_of_a_help_page_is_cut_off(page):
 def test_paragraphs_of_a_help_page_fill_the_line():
     lines = printed("eval", "--help").splitlines()
     first = next(number for number, line in enumerate(lines) if "A checkpoint of a run is evaluated" in line)
-    last = next(number for number, line in enumerate(lines) if "the same command goes on" in line)
+    last = next(number for number, line in enumerate(lines) if "the same command resumes" in line)
     for line, after in zip(lines[first:last], lines[first + 1 : last + 1], strict=True):
         assert len(line.rstrip()) + 1 + len(after.split()[0]) >= WIDTH - 1, line
 

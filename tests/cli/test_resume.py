@@ -91,7 +91,7 @@ def test_a_signal_finishes_the_step_saves_and_the_same_command_goes_on(runs, num
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number, err
-    assert "The same command goes on from here" in out
+    assert "The same command resumes from here" in out
     saved = (runs.folder / "stopped/checkpoints/latest_checkpointed_iteration.txt").read_text()
     assert [line["step"] for line in runs.metrics("stopped")][-1] == int(saved)
     runs.here("stopped", *options)

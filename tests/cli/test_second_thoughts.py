@@ -7,6 +7,7 @@ import pytest
 
 from archer.data.builtin import tiny_reasoner_path
 from archer.errors import ArcherError
+from archer.trace.reader import TraceReader
 
 
 def test_a_command_that_failed_leaves_no_mark_on_the_folder(runs):
@@ -90,15 +91,18 @@ def test_failures_are_counted_also_when_dynamic_sampling_keeps_nothing(runs, tmp
         f"reward.custom_reward_function.path={tmp_path}/reward.py",
         "trainer.total_training_steps=1",
         "data.val_files=[]",
+        "reward.max_failed_share=0.9",
     )
     line = runs.metrics("run")[-1]
     assert line["reward/crashes"] in range(4, 32, 4)  # of 8 groups of 4, those of an odd sum
-    assert line["groups/all_wrong"] == 8
+    assert line["groups/all_wrong"] == 8 - line["reward/crashes"] / 4
 
 
-def test_what_a_reward_function_returns_besides_the_score_is_logged(runs, tmp_path):
+def test_what_a_reward_function_returns_besides_the_score_is_logged_and_traced(runs, tmp_path):
     (tmp_path / "reward.py").write_text(
-        "def compute_score(**row):\n    return {'score': 1.0, 'digits': float(len(row['solution_str']))}\n"
+        "def compute_score(**row):\n"
+        "    text = row['solution_str']\n"
+        "    return {'score': 1.0, 'digits': float(len(text)), 'why': 'begins with ' + text[0]}\n"
     )
     runs.here(
         "run",
@@ -107,6 +111,11 @@ def test_what_a_reward_function_returns_besides_the_score_is_logged(runs, tmp_pa
         "data.val_files=[]",
     )
     assert runs.metrics("run")[-1]["reward/digits"] > 20
+    reader = TraceReader(runs.folder / "run/entropy_trace")
+    arrays = reader.read(1).arrays
+    for row in range(arrays.rows):
+        text = reader.vocab.decode(arrays.responses[row][arrays.response_mask[row]]).text
+        assert arrays.said(row)["why"] == f"begins with {text[0]}"
 
 
 def test_each_accuracy_keeps_how_it_was_sampled_when_a_resumed_run_samples_otherwise(runs):
@@ -121,9 +130,7 @@ def test_each_accuracy_keeps_how_it_was_sampled_when_a_resumed_run_samples_other
 def test_a_reward_function_that_always_raises_stops_the_run_at_its_first_step(runs, tmp_path):
     (tmp_path / "reward.py").write_text("def compute_score(**row):\n    raise ValueError('broken')\n")
     own = f"reward.custom_reward_function.path={tmp_path}/reward.py"
-    with pytest.raises(
-        ArcherError, match=r"None of the 16 responses .* ValueError: broken.* correct the rew"
-    ):
+    with pytest.raises(ArcherError, match=r"16 of 16 responses .* ValueError: broken.* correct the rew"):
         runs.here("run", own, "data.val_files=[]")
     assert not (runs.folder / "run/result.json").exists()
     (tmp_path / "reward.py").write_text("def compute_score(**row):\n    return 1.0\n")

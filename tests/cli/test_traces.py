@@ -97,7 +97,7 @@ def test_several_mini_batches_and_epochs_are_traced_once_each(runs):
 
 def test_groups_scored_in_small_portions_have_the_scores_of_all_at_once(runs, monkeypatch):
     runs.here("whole", "trainer.total_training_steps=1")
-    monkeypatch.setattr("archer.engines.local.batching.PORTION", 0)
+    monkeypatch.setattr("archer.training.portions.PORTION", 0)
     runs.here("portions", "trainer.total_training_steps=1")
     whole, portions = (read(runs, name, "influence_trace", 1) for name in ("whole", "portions"))
     assert len(set(whole.group_id)) > 1, "with one group there is nothing to divide"

@@ -372,12 +372,6 @@ def test_every_setting_that_a_plug_in_reads_is_declared_by_it_and_by_no_section(
             assert all(declaration(setting).help for setting in fields(plugin.settings))
 
 
-def test_parameters_of_losses_that_only_verl_has_never_act():
-    config = configured({"engine.name": "verl", f"{ACTOR}.policy_loss.clip_cov_ratio": 0.1})
-    (note,) = idle_notes(config, {f"{ACTOR}.policy_loss.clip_cov_ratio"})
-    assert note.endswith("clip_cov_ratio=0.1 has no effect: loss_mode is vanilla")
-
-
 def test_a_critic_asked_for_by_name_is_no_idle_setting():
     config = configured({"engine.name": "verl", "critic.enable": True})
     assert idle_notes(config, {"critic.enable"}) == []

@@ -268,7 +268,7 @@ def test_messages_that_the_chat_template_refuses_are_named(jsonl, row, tokenizer
         raise TemplateError("no system role")
 
     monkeypatch.setattr(tokenizer, "apply_chat_template", refuse)
-    with pytest.raises(ArcherError, match=r"line 1, field prompt: .* \(no system role\)"):
+    with pytest.raises(ArcherError, match=r"line 1, field prompt: .* \(TemplateError: no system role\)"):
         load([jsonl(row())], tokenizer)
 
 

@@ -8,7 +8,8 @@ import torch
 from archer.config import compose
 from archer.data.prompts import Prompt, PromptDataset
 from archer.errors import ArcherError
-from archer.evaluation.evaluator import Evaluator, summary_of, validation_sampling
+from archer.evaluation.evaluator import Evaluator, all_samples, validation_sampling
+from archer.evaluation.summary import summarise
 from archer.generation.batch import Responses
 from archer.rewards import RewardConfig, RewardResult, RewardScorer
 
@@ -59,7 +60,8 @@ def make_validator(compute):
 
 
 def summarised(validator: Evaluator, share: float = 0.2, **options):
-    return summary_of(validator, RewardConfig(max_failed_share=share), "the validation", **options)
+    samples = all_samples(validator, RewardConfig(max_failed_share=share), "the validation", **options)
+    return None if samples is None else summarise(samples)
 
 
 SAMPLED = (

@@ -11,14 +11,15 @@ from archer.generation.batch import Responses
 from archer.generation.judge import Judge, Judged, refuse_outage
 from archer.rewards import RewardResult
 from archer.rewards.config import CustomRewardConfig, OverlongBufferConfig, RewardConfig
+from archer.rewards.rules import NO_OPINION
 
 
 class SpellingTokenizer:
     """Token i is the letter i; token 0 is special."""
 
     def batch_decode(self, rows, skip_special_tokens):
-        assert skip_special_tokens
-        return ["".join(chr(97 + token) for token in row if token) for row in rows]
+        shown = [[token for token in row if token or not skip_special_tokens] for row in rows]
+        return ["".join(chr(97 + token) for token in row) for row in shown]
 
 
 class RecordingScorer:
@@ -103,10 +104,12 @@ OWN = CustomRewardConfig(path="r.py")
         (["crash: x"], RewardConfig(), "Please correct the reward, and run again."),
         (["crash: x"], RewardConfig(max_failed_share=0.0), "1 of 4"),
         (["crash: x"] * 4, RewardConfig(max_failed_share=1.0), "4 of 4"),  # nothing is left to learn from
+        ([NO_OPINION] * 4, RewardConfig(), f"4 of 4 responses .* The first failure: {NO_OPINION}"),
+        ([NO_OPINION, "crash: x"], RewardConfig(), "1 of 4 responses .* The first failure: crash: x"),
     ],
 )
 def test_an_outage_is_told_with_its_numbers_its_first_failure_and_what_to_do(failures, reward, told):
-    with pytest.raises(ArcherError, match=re.escape(told)):
+    with pytest.raises(ArcherError, match=re.escape(told).replace(r"\.\*", ".*")):
         refuse_outage(failures, 4, reward, "step 7")
 
 
@@ -115,3 +118,7 @@ def test_an_outage_is_told_with_its_numbers_its_first_failure_and_what_to_do(fai
 )
 def test_up_to_the_share_itself_the_run_goes_on(failed, total, share):
     refuse_outage(["timeout"] * failed, total, RewardConfig(max_failed_share=share), "step 7")
+
+
+def test_having_no_opinion_is_no_failure_unless_nothing_at_all_is_judged():
+    refuse_outage([NO_OPINION] * 3, 4, RewardConfig(max_failed_share=0.0), "step 7")

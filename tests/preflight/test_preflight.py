@@ -19,6 +19,7 @@ from archer.preflight.memory import GIB, Demand, Part
 from archer.preflight.prompts import how_to_make
 from archer.preflight.report import Finding, problems
 from archer.runs.folder import RunFolder
+from archer.runs.integrity import write_manifest
 
 CPU = "engine.device=cpu"
 
@@ -133,7 +134,10 @@ def test_a_run_folder_of_another_configuration_and_one_to_go_on_with(elsewhere):
     assert "Another process is training" in only_problem().text
     folder.release()
     assert "lr: 0.0002 there" in only_problem("actor_rollout_ref.actor.optim.lr=1e-3").text
-    (config.run_dir / "checkpoints" / "global_step_30").mkdir(parents=True)
+    checkpoint = config.run_dir / "checkpoints" / "global_step_30"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "config.json").write_text("{}")
+    write_manifest(checkpoint, 30, None)
     assert check()["run folder"].text.endswith("resumes from step 30")
     assert check("trainer.total_training_steps=20")["run folder"].level == "note"
 

@@ -426,3 +426,20 @@ def test_an_entry_of_the_list_that_is_no_function_is_refused(entry, message):
 def test_a_file_of_the_list_that_is_missing_is_named():
     with pytest.raises(ArcherError, match=r"reward\.custom_reward_functions=.*nowhere\.py: there is no such"):
         RewardScorer(RewardConfig(custom_reward_functions=({"path": "nowhere.py"},)))
+
+
+@pytest.mark.parametrize(
+    "returned", ["{1, 2, 3}", "b'abc'", "'abc'", "{'a': 1}", "range(3)", "iter([1, 2, 3])", "7"]
+)
+def test_a_batch_is_answered_by_a_list_and_by_nothing_without_an_order(custom, returned):
+    scorer = custom(
+        f"def compute_score(completions, **columns): return {returned}", function={"batched": True}
+    )
+    for result in scorer.score(requests("a", "b", "c")):
+        assert "expected a list of 3 scores" in result.failure
+
+
+@pytest.mark.parametrize("score", ["1e308", "-1e16", "1e300 * 10", "{'score': 2e15}"])
+def test_a_score_that_float32_could_not_square_is_no_score(custom, score):
+    (result,) = custom(f"def compute_score(**row): return {score}").score(requests("a"))
+    assert "expected a finite number within" in result.failure

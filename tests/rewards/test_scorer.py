@@ -36,9 +36,9 @@ def test_the_last_number_counts_only_when_asked_for():
 
 
 def test_equal_poisonous_answers_are_tried_once_but_counted_each():
-    hostile = RewardRequest("math", r"\boxed{\prod_{k=1}^{99999999} (k+n)}", r"\prod_{k=1}^{9} (k+n)")
-    with RewardScorer(RewardConfig(num_workers=1, timeout_s=0.5)) as scorer:
-        results = scorer.score([hostile] * 100)  # a hundred half seconds would show
+    slow = RewardRequest("math", r"\boxed{(x+y)^{4000}}", r"(x+y)^{3999}(x+y)")
+    with RewardScorer(RewardConfig(num_workers=1, timeout_s=0.001)) as scorer:
+        results = scorer.score([slow] * 100)  # a hundred new workers would show
         assert {result.failure for result in results} == {"timeout"}
         assert scorer.counters == RewardCounters(total=100, timeouts=100, crashes=0)
 

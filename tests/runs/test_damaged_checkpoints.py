@@ -207,8 +207,8 @@ def test_a_checkpoint_of_another_model_is_refused_by_what_differs(copies, tmp_pa
     newest = copies / "checkpoints" / "global_step_2"
     (newest / MANIFEST).unlink()
     config = json.loads((newest / "config.json").read_text())
-    (newest / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
-    with pytest.raises(ArcherError, match="checkpoint of another model: its num_hidden_layers is 1"):
+    (newest / "config.json").write_text(json.dumps(config | {"intermediate_size": 12}))
+    with pytest.raises(ArcherError, match="checkpoint of another model: its intermediate_size is 12"):
         train(copies, 3)
 
 
@@ -224,9 +224,37 @@ def test_falling_back_gives_the_numbers_of_a_run_that_was_left_alone(copies, fin
     _, printed = train(copies, 3)
     assert "model.safetensors has" in printed and "resuming from step 1" in printed
     kept = {path.name for path in (copies / "checkpoints").iterdir() if path.is_dir()}
-    assert kept == {"global_step_1", "global_step_2", "global_step_3", "damaged_global_step_2"}
+    assert kept == {"global_step_2", "global_step_3", "damaged_global_step_2"}, "two whole ones are kept"
     train(tmp_path / "whole", 3)
     ours, theirs = (
         load_file(run / "checkpoints/global_step_3/model.safetensors") for run in (copies, tmp_path / "whole")
     )
     assert all(torch.equal(weight, theirs[name]) for name, weight in ours.items())
+
+
+@pytest.mark.parametrize("damage", [lambda file: file.unlink(), lambda file: file.write_text("?!")])
+def test_a_run_that_lost_its_id_takes_it_back_from_its_checkpoints(copies, damage):
+    before = (copies / ".run_id").read_text()
+    damage(copies / ".run_id")
+    assert train(copies, 2)[0] == 2  # nothing is left to do
+    assert train(copies, 3)[0] == 3
+    assert (copies / ".run_id").read_text() == before
+
+
+@pytest.mark.parametrize("content", ["", "- a\n- list\n", "only text", "{}"])
+def test_a_configuration_that_holds_no_settings_is_called_that(copies, content):
+    (copies / "config.yaml").write_text(content)
+    with pytest.raises(ArcherError, match=r"config\.yaml cannot be read as a configuration: .*[Pp]ut back"):
+        train(copies, 3)
+
+
+def test_one_flipped_byte_anywhere_is_seen(copies):
+    file = copies / "checkpoints/global_step_2/model.safetensors"
+    content = bytearray(file.read_bytes())
+    for place in (len(content) // 3, len(content) // 2 + 1, len(content) - 2):
+        changed = bytearray(content)
+        changed[place] ^= 1
+        file.write_bytes(changed)
+        folder = RunFolder(config_of(copies, 3))
+        assert folder.inspect().step == 1
+        assert "its content has changed" in folder.warnings[0]

@@ -28,6 +28,7 @@ def make_batch(rows: int = 4, width: int = 7, seed: int = 0, influence: bool = T
         "prompts": [rng.integers(0, 50, row % 3).tolist() for row in range(rows)],
         "sample_index": np.arange(rows) * 3,
         "unjudged": np.zeros(rows, dtype=bool),
+        "judgement": ['{"detail": "expected 42"}'] + [""] * (rows - 1),
     }
     if influence:
         batch["influence"] = rng.normal(size=(rows, width))

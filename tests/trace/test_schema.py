@@ -26,9 +26,9 @@ CONTRACT = {
 
 def test_a_step_holds_every_array_of_the_contract_in_its_dtype(step):
     arrays = step().arrays()
-    assert set(arrays) == {*CONTRACT, "uid"} == {spec.name for spec in ARRAYS}
+    assert set(arrays) == {*CONTRACT, "uid", "judgement"} == {spec.name for spec in ARRAYS}
     assert {name: str(arrays[name].dtype) for name in CONTRACT} == CONTRACT
-    assert arrays["uid"].dtype.kind == "U"
+    assert arrays["uid"].dtype.kind == arrays["judgement"].dtype.kind == "U"
 
 
 def test_arrays_are_cut_to_the_longest_valid_response(step):
@@ -131,3 +131,24 @@ def test_in_a_trace_that_does_not_say_every_response_was_judged(batch):
     assert made.judged.tolist() == [True] * 4
     assert made.verdict(3) == "rejected"
     check_complete(made, "entropy")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"failure": "timeout"}', {"failure": "timeout"}),
+        (
+            '{"detail": "x", "extra": {"len": 12.5, "why": "n\\u0000o"}}',
+            {"detail": "x", "len": "12.5", "why": "n\0o"},
+        ),
+        ("", {}),
+        ("no JSON", {}),
+        ("[1, 2]", {}),
+        ('{"extra": 3, "detail": {"deep": 1}}', {}),
+        ("[" * 100_000, {}),
+    ],
+)
+def test_what_a_reward_said_is_read_and_anything_else_is_nothing(batch, text, said):
+    made = TraceStep.from_batch(**{**batch(), "judgement": [text, "", "", ""]})
+    assert made.said(0) == said
+    assert made.said(1) == {}

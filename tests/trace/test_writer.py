@@ -321,3 +321,13 @@ def test_the_trace_core_imports_neither_torch_nor_rich():
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.strip() == ""
+
+
+def test_a_trace_that_lost_a_step_says_so_when_it_is_opened_to_be_continued(tmp_path, step, caplog):
+    with TraceWriter(tmp_path, kind="influence") as writer:
+        for number in (1, 2, 3):
+            writer.write(number, step())
+    (tmp_path / "steps/step_000002.npz").unlink()
+    with TraceWriter(tmp_path, kind="influence"):
+        pass
+    assert "has lost 1 step files, that of step 2 first" in caplog.text

@@ -3,11 +3,13 @@
 import json
 import math
 import time
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
 from archer.errors import ArcherError
-from archer.tracking import JsonlTracker, RunInfo, make_trackers
+from archer.tracking import JsonlTracker, RunInfo, ValidationSample, make_trackers
 from archer.tracking.jsonl import read_metrics
 from archer.tracking.trackers import TRACKERS
 
@@ -44,10 +46,38 @@ def test_tensorboard_gets_every_scalar(run):
     assert [(event.step, event.value) for event in events.Scalars("actor/entropy")] == [(1, 0.5), (2, 0.25)]
 
 
+SAMPLES = [ValidationSample("1 + 1 =", "2", 1.0), ValidationSample("2 + 2 =", "\x1b[31m```five", None)]
+
+
+def test_tensorboard_gets_the_responses_of_a_validation_as_text(run):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    (tracker,) = make_trackers(["tensorboard"], run)
+    tracker.log_samples(3, SAMPLES)
+    tracker.close()
+    events = EventAccumulator(str(run.folder / "tensorboard")).Reload()
+    (event,) = events.Tensors("val/generations/1/text_summary")
+    assert event.step == 3
+    text = event.tensor_proto.string_val[0].decode()
+    assert "unjudged" in text and "    2 + 2 =" in text and "```five" in text
+
+
+def test_the_console_shows_a_response_and_none_of_its_escapes():
+    console = Console(file=StringIO(), width=60)
+    for sample in SAMPLES:
+        console.print(sample.panel(3))
+    shown = console.file.getvalue()
+    assert "validation at step 3, score 1" in shown and "validation at step 3, unjudged" in shown
+    assert "1 + 1 =" in shown and "␛[31m```five" in shown and "\x1b" not in shown
+
+
 def test_wandb_works_offline(run):
     (tracker,) = make_trackers(["wandb"], run)
+    tracker.log_samples(1, SAMPLES)
     tracker.log(1, {"actor/entropy": 0.5})
     tracker.close()
+    (table,) = (run.folder / "wandb").glob("offline-run-*-id123/files/media/table/val/*.table.json")
+    assert json.loads(table.read_text())["data"] == [sample.row() for sample in SAMPLES]
     logs = list((run.folder / "wandb").glob("offline-run-*-id123/*.wandb"))
     assert len(logs) == 1
     deadline = time.monotonic() + 60
@@ -59,6 +89,7 @@ def test_wandb_works_offline(run):
 def test_trackio_keeps_its_own_store(run, tmp_path, monkeypatch):
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "store"))
     (tracker,) = make_trackers(["trackio"], run)
+    tracker.log_samples(1, SAMPLES)
     tracker.log(1, {"actor/entropy": 0.5})
     tracker.close()
     assert any((tmp_path / "store").rglob("*"))
@@ -78,3 +109,20 @@ def test_json_stays_json(tmp_path):
     tracker.log(1, {"x": math.nan})
     tracker.close()
     assert json.loads((tmp_path / "m.jsonl").read_text())["x"] is None
+
+
+def test_a_damaged_line_is_told_and_the_file_kept_as_it_was(tmp_path, caplog):
+    file = tmp_path / "metrics.jsonl"
+    file.write_text('{"step": 1, "x\n{"step": 2}\n{"step": 3}')
+    JsonlTracker(file, 3).close()
+    assert [line["step"] for line in read_metrics(file)] == [2, 3]
+    assert (tmp_path / "metrics.jsonl.damaged").read_text().startswith('{"step": 1, "x')
+    assert "1 lines that are no metrics" in caplog.text
+
+
+def test_a_last_line_cut_short_by_a_kill_is_no_damage(tmp_path, caplog):
+    file = tmp_path / "metrics.jsonl"
+    file.write_text('{"step": 1}\n{"step": 2, "x": 0.')
+    JsonlTracker(file, 1).close()
+    assert file.read_text() == '{"step": 1}\n'
+    assert not caplog.text and not (tmp_path / "metrics.jsonl.damaged").exists()

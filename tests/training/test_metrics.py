@@ -1,6 +1,7 @@
 """Rewards and lengths by verdict, and the difference of sampler and training, against plain loops."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -119,3 +120,15 @@ def test_one_token_has_a_difference_and_no_spread(make_responses):
     metrics = rollout_difference(responses.log_probs, responses.log_probs + 0.1, responses.mask)
     assert metrics["training/rollout_log_probs_diff_mean"] == pytest.approx(0.1, rel=1e-5)
     assert "training/rollout_probs_diff_std" not in metrics
+
+
+def test_a_functions_own_figures_never_stand_in_for_archers(collected):
+    given = collected([True, False, True, False, False, False])
+    results = tuple(
+        replace(r, extra={"unjudged": 7.0, "crashes": 2.0, "": 1.0, "tone": 3.0})
+        for r in given.sampled.results
+    )
+    metrics = sampling_metrics(replace(given.sampled, results=results))
+    assert metrics["reward/unjudged"] == metrics["reward/crashes"] == 0
+    assert (metrics["reward/extra_unjudged"], metrics["reward/extra_crashes"]) == (7, 2)
+    assert (metrics["reward/extra_"], metrics["reward/tone"]) == (1, 3)

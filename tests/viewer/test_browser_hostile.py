@@ -1,5 +1,6 @@
 """Model output is never markup: hostile tokens, prompts, names and metrics, looked at in a real browser."""
 
+import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -45,6 +46,10 @@ def hostile(tmp_path: Path) -> Path:
         advantage=np.ones(shape),
         log_probs=-np.ones(shape),
         response_mask=np.ones(shape, dtype=bool),
+        judgement=[
+            json.dumps({"detail": "<img src=x onerror=window.hit=1>\u202e", "extra": {"<b>": "\x1b[31m"}})
+        ]
+        * 8,
         uid=["<b onclick=window.hit=1>uid</b>\u202e"] * 8,
         prompts=[list(range(size))] * 8,
     )

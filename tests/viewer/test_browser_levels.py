@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pages import go, shown, token_box
 from playwright.sync_api import Page, expect
@@ -288,6 +289,25 @@ def test_a_step_without_responses_says_so_on_every_page(serve: Serve, page: Page
     expect(page.get_by_role("alert")).to_contain_text("Step 1 holds no responses to compare")
     page.keyboard.press("c")
     expect(page.get_by_role("heading", level=1)).to_have_text("Step 2")
+
+
+def test_what_the_reward_said_and_that_it_could_not_judge_is_told(
+    serve: Serve, page: Page, tmp_path: Path
+) -> None:
+    said = ['{"detail": "expected 42", "extra": {"length": 12, "tone": "polite"}}', '{"failure": "timeout"}']
+    unjudged = np.arange(8) == 1
+    step = make_step(judgement=[*said, *[""] * 6], unjudged=unjudged)
+    write_trace(tmp_path / "run/influence_trace", {1: step})
+    url = serve(tmp_path / "run").url()
+    go(page, url, "#1/0/0")
+    expect(page.locator(".said")).to_have_text(["detail expected 42", "length 12", "tone polite"])
+    go(page, url, "#1/0/1")
+    expect(page.locator(".said")).to_have_text(["failure timeout"])
+    expect(page.locator(".responsetitle")).to_contain_text("unjudged")
+    expect(page.locator(".responsetitle .verdict")).to_have_text("?")
+    go(page, url, "#1/0/2")
+    expect(page.locator(".responsetitle")).to_contain_text("accepted")
+    expect(page.locator(".said")).to_have_count(0)
 
 
 def test_a_response_without_tokens_can_be_opened(serve: Serve, page: Page, tmp_path: Path) -> None:

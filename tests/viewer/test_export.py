@@ -42,7 +42,8 @@ def test_the_page_holds_one_group_and_nothing_of_the_others(run_folder: Path) ->
     assert header["rows"] == [4, 5, 6, 7]
     head = json.loads(block(page, "head"))
     assert head["row_numbers"] == [4, 5, 6, 7]
-    assert [len(column) for column in head["rows"].values()] == [4] * len(head["rows"])
+    held = [column for column in head["rows"].values() if column is not None]
+    assert len(held) > 5 and all(len(column) == 4 for column in held)
     assert json.loads(block(page, "timeline"))["steps"] == [3]
     assert str(run_folder) not in page
     assert str(run_folder) not in json.dumps(json.loads(block(page, "library")))

@@ -1,9 +1,9 @@
 """Who gets in: hosts, tokens, cookies, and what the answers' headers allow."""
 
-from collections.abc import socket
+import socket
+from collections.abc import Callable
 from pathlib import Path
 
-import Callable
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given

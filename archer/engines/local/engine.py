@@ -9,7 +9,8 @@ from archer.config.root import TrainConfig
 from archer.data.sampler import PromptSampler
 from archer.engines.local.collect import Collector
 from archer.engines.local.trainer import Trainer
-from archer.evaluation.evaluator import Evaluator, summary_of, validation_sampling
+from archer.evaluation.evaluator import Evaluator, all_samples, validation_sampling
+from archer.evaluation.summary import summarise
 from archer.generation.build import Generation, PromptFiles, build_generation
 from archer.generation.model import load_reference
 from archer.generation.policy import Policy
@@ -17,6 +18,7 @@ from archer.generation.sampling import seed_everything
 from archer.runs.checkpoint import Checkpoint
 from archer.runs.folder import RunFolder
 from archer.runs.integrity import STATE_FILE, DamagedCheckpointError, check_optimizer
+from archer.tracking import ValidationSample
 from archer.training.loop import EngineFacts, StepReport, ValidationResult, validation_at
 from archer.training.progress import Progress
 from archer.training.traces import Traces
@@ -130,8 +132,13 @@ class LocalEngine:
         """Evaluate the current weights, from the same random streams every time."""
         if self.evaluator is None:
             return None
-        summary = summary_of(self.evaluator, self.config.reward, validation_at(self.step), stop)
-        return None if summary is None else ValidationResult(summary.accuracy, summary.metrics())
+        samples = all_samples(self.evaluator, self.config.reward, validation_at(self.step), stop)
+        if samples is None:
+            return None
+        summary = summarise(samples)
+        first = [s for s in samples if s.sample == 0][: self.config.trainer.log_val_generations]
+        shown = [ValidationSample(s.prompt, s.response, None if s.failure else s.score) for s in first]
+        return ValidationResult(summary.accuracy, summary.metrics(), shown)
 
     def train_step(self, saves: Callable[[], bool]) -> StepReport:
         """Run one step; a checkpoint is written after it."""

@@ -191,6 +191,7 @@ class Trainer:
             scores=judged.scores,
             correct=judged.correct,
             unjudged=judged.unjudged,
+            results=judged.results,
         )
         self.traces.write(record, self.recorder.influence, self.recorder.selection.rows)
 

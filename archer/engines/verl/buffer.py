@@ -46,6 +46,7 @@ class JudgedRow:
                 correct=bool(info["acc"]),
                 extra={n.removeprefix("extra_"): v for n, v in info.items() if n.startswith("extra_")},
                 failure=info["failure"] or None,
+                detail=info["detail"] or None,
             ),
             float(info["shaped"]),
             int(info["tokens"]),

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 from rich.console import Console
-from rich.panel import Panel
-from rich.text import Text
 
 from archer.config.root import TrainConfig
 from archer.engines.verl.checkpoints import VerlRunFolder, VerlState, check_ranks, read_state
@@ -26,7 +24,6 @@ from archer.engines.verl.cluster import (
 from archer.engines.verl.settings import rollout_name, verl_settings
 from archer.engines.verl.translate import on_cpu, ranks
 from archer.engines.verl.versions import check_internals, check_versions
-from archer.errors import visible
 from archer.runs.checkpoint import Checkpoint
 from archer.training.loop import EngineFacts, StepReport, ValidationResult
 from archer.training.progress import Progress
@@ -132,12 +129,7 @@ class VerlEngine:
         if not self.config.data.val_files:
             return None
         metrics = self.trainer._validate()
-        for found in self.trainer.generations:
-            title = f"validation at step {self.step}, score {found.score:g}"
-            text = f"{found.prompt.strip()}\n---\n{found.response.strip()}"
-            text = "\n".join(visible(line) for line in text.splitlines())
-            self.console.print(Panel(Text(text), title=title, title_align="left"))
-        return ValidationResult(self.trainer.accuracy_summary.accuracy, metrics)
+        return ValidationResult(self.trainer.accuracy_summary.accuracy, metrics, self.trainer.generations)
 
     def train_step(self, saves: Callable[[], bool]) -> StepReport:
         """Run one step. Weights are written while the rollout sleeps, before it is given the new ones."""

@@ -58,6 +58,7 @@ class ArcherRewardManager(RewardManagerBase):
                 "tokens": float(length),
                 "finished": float(ended),
                 "failure": result.failure or "",
+                "detail": result.detail or "",
                 **{f"extra_{name}": value for name, value in result.extra.items()},
             },
         }

@@ -110,6 +110,7 @@ class StepRows:
             scores=torch.tensor([row.score for row in self.judged]),
             correct=torch.tensor(self.correct),
             unjudged=torch.tensor(self.unjudged),
+            results=[row.result for row in self.judged],
         )
 
 

@@ -1,7 +1,6 @@
 """verl's synchronous trainer with both traces: what is sampled, captured and written in a step."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -32,20 +31,12 @@ from archer.errors import ArcherError
 from archer.evaluation.summary import Summary
 from archer.generation.sampling import stream
 from archer.influence import Group, Selection, select_groups
+from archer.tracking import ValidationSample
 from archer.training.loop import validation_at
 from archer.training.metrics import sampling_metrics
 from archer.training.traces import Traces, prompt_groups
 
 NOTHING = Selection((), 0, 0, 0)
-
-
-@dataclass(frozen=True)
-class ValidationSample:
-    """A validation prompt, the response to it, and its score."""
-
-    prompt: str
-    response: str
-    score: float
 
 
 def build_trainer(settings: DictConfig) -> "ArcherTrainer":
@@ -251,10 +242,11 @@ class ArcherTrainer(PPOTrainerSync):
     def _maybe_log_val_generations(
         self, inputs: Sequence[str], outputs: Sequence[str], scores: Sequence[float]
     ) -> None:
-        """Keep the first of the validation's generations for the engine, which shows them."""
-        wanted = self.config.trainer.log_val_generations
-        found = zip(inputs[:wanted], outputs[:wanted], scores[:wanted], strict=True)
-        self.generations = [ValidationSample(*parts) for parts in found]
+        """Keep as many of the validation's generations as are to be shown; the run loop shows them."""
+        chosen: dict[str, ValidationSample] = {}
+        for prompt, response, score in zip(inputs, outputs, scores, strict=True):
+            chosen.setdefault(prompt, ValidationSample(prompt, response, score))
+        self.generations = list(chosen.values())[: self.settings.trainer.log_val_generations]
 
     def _val_metrics_update(
         self,

@@ -103,7 +103,6 @@ RULES = (
         "trainer.checkpoint_callback_class",
     ),
     _passed("verl's validation writes its generations there", "trainer.validation_data_dir"),
-    _passed("printed, and sent to wandb, by Archer", "trainer.log_val_generations"),
     _refused(
         "Archer does not save Ray's timeline: run `ray timeline` beside it", "ray_kwargs.timeline_json_file"
     ),

@@ -15,7 +15,7 @@ Any of them may be `async def`.
 
 import importlib
 import inspect
-import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -178,9 +178,7 @@ class BatchTask:
         return _after(function(**arguments), self._results)
 
     def _results(self, values: Any) -> list[RewardResult]:
-        if isinstance(values, Mapping | str) or not (
-            hasattr(values, "__len__") and hasattr(values, "__iter__")
-        ):
+        if not isinstance(values, list | tuple) and not hasattr(values, "__array__"):  # also torch's
             raise TypeError(
                 f"the reward function returned a {type(values).__name__}, expected a list of {self.size} "
                 "scores"
@@ -191,6 +189,10 @@ class BatchTask:
                 "expected one for each, None where it has no opinion"
             )
         return [_result_or_failure(value) for value in values]
+
+
+LARGEST = 1e15
+"""Most that a score may be: its square, which deviations need, is still far from float32's limit."""
 
 
 def _after(value: Any, convert: Callable[[Any], Any]) -> Any:
@@ -221,7 +223,7 @@ def to_result(value: Any) -> RewardResult:
     if value is None:
         return RewardResult.of_failure(NO_OPINION)
     if not isinstance(value, Mapping):
-        score = _number(value, "the score")
+        score = _number(value, "the score", LARGEST)
         return RewardResult(score=score, correct=score > 0)
     if "score" not in value:
         raise ValueError(
@@ -234,7 +236,7 @@ def to_result(value: Any) -> RewardResult:
     }
     if value["score"] is None:
         return replace(RewardResult.of_failure(NO_OPINION), extra=extra)
-    score, states_verdict = _number(value["score"], "score"), "acc" in value
+    score, states_verdict = _number(value["score"], "score", LARGEST), "acc" in value
     correct = _number(value["acc"], "acc") > 0 if states_verdict else score > 0
     return RewardResult(score=score, correct=correct, extra=extra, states_verdict=states_verdict)
 
@@ -243,10 +245,11 @@ def _is_numeric(value: Any) -> bool:
     return hasattr(value, "__float__")  # also numpy and torch scalars, without importing either
 
 
-def _number(value: Any, name: str) -> float:
+def _number(value: Any, name: str, largest: float = sys.float_info.max) -> float:
     if not _is_numeric(value):
         raise TypeError(f"the reward function returned {name} as {type(value).__name__}, expected a number")
     number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(f"the reward function returned {name} = {number}, expected a finite number")
+    if not abs(number) <= largest:
+        within = "" if largest == sys.float_info.max else f" within ±{largest:g}"
+        raise ValueError(f"the reward function returned {name} = {number}, expected a finite number{within}")
     return number

@@ -30,6 +30,7 @@ export class StepHead {
   }
 
   verdict(row) {
+    if (this.fact(row, "unjudged")) return "unjudged";
     const accepted = this.fact(row, "accepted");
     return accepted === null ? null : accepted ? "accepted" : "rejected";
   }

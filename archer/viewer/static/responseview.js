@@ -1,7 +1,7 @@
 // Level three: one response, its facts, its text twice, the metrics over position, the chosen token in detail.
 
 import { fill, h } from "./dom.js";
-import { count, number } from "./format.js";
+import { count, number, visible } from "./format.js";
 import { Heatmap } from "./heatmap.js";
 import { PositionChart } from "./chart.js";
 import { isDark } from "./colour.js";
@@ -73,7 +73,8 @@ export class ResponseView {
       facts.push(`mean ${absolute ? `|${metric.name}|` : metric.name.replaceAll("_", " ")} ${number(head.mean(row, metric.name, absolute))}`);
     }
     facts.push(`rollout row ${head.fact(row, "response_index")}`);
-    fill(this.facts, verdictMark(head.verdict(row)), ` Response ${row} `, h("span", { class: "lead" }, facts.join(" · ")));
+    const said = (head.fact(row, "said") ?? []).map(([name, text]) => h("div", { class: "said" }, h("b", {}, visible(name)), ` ${visible(text)}`));
+    fill(this.facts, verdictMark(head.verdict(row)), ` Response ${row} `, h("span", { class: "lead" }, facts.join(" · ")), said);
   }
 
   showInspector() {

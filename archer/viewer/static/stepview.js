@@ -25,9 +25,11 @@ export function promptTail(prompt, length) {
   return line.length > length ? `… ${line.slice(-length)}` : line;
 }
 
+const MARKS = { accepted: "✓", rejected: "✕", unjudged: "?" };
+
 export function verdictMark(verdict) {
   if (verdict === null) return h("span", { class: "verdict" }, "");
-  return h("span", { class: `verdict ${verdict}`, title: verdict }, verdict === "accepted" ? "✓" : "✕");
+  return h("span", { class: `verdict ${verdict}`, title: verdict }, MARKS[verdict]);
 }
 
 export class StepView {

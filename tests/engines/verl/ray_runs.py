@@ -23,9 +23,9 @@ SETTINGS = [
 PATIENCE_S = 900  # far beyond any honest run: two of them may share two busy cores
 
 
-def archer(*arguments: str) -> subprocess.Popen:
-    """Start an `archer` command."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+def archer(*arguments: str, **variables: str) -> subprocess.Popen:
+    """Start an `archer` command, with variables of the environment."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **variables}
     environment.pop("RAY_ADDRESS", None)
     return subprocess.Popen(
         [sys.executable, "-m", "archer.cli", *arguments],

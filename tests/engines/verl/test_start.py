@@ -8,9 +8,11 @@ import pytest
 from packaging.requirements import Requirement as Specifier
 from packaging.specifiers import SpecifierSet
 
+from archer.config import compose
 from archer.engines.verl import cluster, versions
-from archer.engines.verl.trainer import ArcherTrainer, ValidationSample
+from archer.engines.verl.trainer import ArcherTrainer
 from archer.errors import ArcherError
+from archer.tracking import ValidationSample
 
 ROOT = Path(__file__).parents[3]
 
@@ -98,8 +100,8 @@ def test_a_ray_that_does_not_start_is_a_message(monkeypatch, options, error, exp
 
 @pytest.mark.parametrize("wanted", [0, 1, 5])
 def test_as_many_generations_of_a_validation_are_kept_as_are_wanted(wanted):
-    trainer = SimpleNamespace(config=SimpleNamespace(trainer=SimpleNamespace(log_val_generations=wanted)))
-    ArcherTrainer._maybe_log_val_generations(trainer, ["1+1", "2+2"], ["2", "5"], [1.0, 0.0])
-    assert (
-        trainer.generations == [ValidationSample("1+1", "2", 1.0), ValidationSample("2+2", "5", 0.0)][:wanted]
-    )
+    trainer = SimpleNamespace(settings=compose([f"trainer.log_val_generations={wanted}"]))
+    prompts, responses = ["1+1", "1+1", "2+2"], ["2", "3", "5"]
+    ArcherTrainer._maybe_log_val_generations(trainer, prompts, responses, [1.0, 0.0, 0.0])
+    first_of_each = [ValidationSample("1+1", "2", 1.0), ValidationSample("2+2", "5", 0.0)]
+    assert trainer.generations == first_of_each[:wanted]

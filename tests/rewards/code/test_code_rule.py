@@ -125,7 +125,7 @@ def test_closing_leaves_no_process_behind():
     [{"test_timeout_s": 0.0}, {"total_timeout_s": float("inf")}, {"memory_mb": 1}, {"max_tests": 0}],
 )
 def test_impossible_settings_are_refused(setting):
-    with pytest.raises(ArcherError, match=r"must be (at least|greater than)"):
+    with pytest.raises(ArcherError, match=r"must be (finite and )?(at least|greater than)"):
         CodeConfig(**setting)
 
 
