@@ -27,26 +27,44 @@ _BETWEEN_BOXES = re.compile(
 )
 _NAME_BEFORE_BOX = re.compile(rf"(?<![A-Za-z\\0-9+*/^_-]){_NAMED}$")
 _MAX_BETWEEN, _MAX_BOXES, _MAX_NAME = 60, 50, 24
+_MODAL = (
+    r"(?:would|will|should|must|has[ ]to|turns[ ]out[ ]to)(?:[ ](?:then|thus|therefore|simply|just))?[ ]be"
+)
 _MARK = re.compile(
-    r"""^[ \t]*\#{4}(?!\#|[ \t]*(?:the[ ]|final[ ])*answer)      # GSM8K's mark
+    rf"""^[ \t]*\#{{4}}(?!\#|[ \t]*(?:the[ ]|final[ ])*answer)      # GSM8K's mark
         |<answer>
         |(?P<heading>^[ \t*_#]*(?:the[ ]|my[ ])?(?:final[ ]|correct[ ])?answer[ \t*_:]*$)
-        |\b(?:answer|(?:correct|right)[ ](?:option|choice))(?:\s+(?:to|of|for)\s[^.:=\n]{0,80}?)?
-         [\s*_]{0,5}(?::|=|\bis\b)[\s*_]{0,5}:?                # the (final) answer (to the question) is""",
+        |\b(?:answer|(?:correct|right)[ ](?:option|choice))(?:\s+(?:to|of|for)\s[^.:=\n]{{0,80}}?)?
+         [\s*_]{{0,5}}(?::|=|\bis\b)[\s*_]{{0,5}}:?                # the (final) answer (to the question) is
+        |\b(?:answer[ ](?:{_MODAL}|equals|was)|answers[ ]are)\b[\s*_]{{0,5}}:?[\s*_]{{0,5}}
+         (?=[0-9$\\(\[.-]|[a-z][ ]?=|(?-i:[A-J])[.]?(?:\s|$))            # the answer would be 5
+        |(?:\b(?:thus|so|hence|therefore|choose|pick|select)|^)[,:]?[ ](?:the[ ])?answer[ ]
+         (?=\(?(?-i:[A-J])\)?[.!]?[ \t*]*$)                       # Thus, answer C.""",
     re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )
+_REMARK = re.compile(  # what is said of an answer that was given before
+    r"(?:(?:given|expressed|measured|written|stated)[ ])?in[ ][a-z ]{1,30}$"
+    r"|(?:correct|verified|confirmed|consistent|reasonable|rounded)\b",
+    re.IGNORECASE,
+)
+_IN_UNITS = re.compile(
+    r"(?:(?:given|expressed|measured|written)[ ])?in[ ][A-Za-z /^0-9]{1,30}:[ ]*", re.IGNORECASE
+)
+_MAX_MARKS = 4
 _ADVERB = re.compile(
     r"(?:(?:therefore|thus|hence|then|simply|just|indeed|exactly|equal to|given by|"
     r"(?:the )?(?:option|choice))\b[\s,:]*)+",
     re.IGNORECASE,
 )
 _CLAUSE = re.compile(
-    r"(?:,\s+(?!(?:and|or)\b|(?:sqrt|pi|sin|cos|tan|ln|log)\b)|\s+(?=(?:because|since|which|as|so|where)\b))"
+    r"(?:[,;]\s+(?!(?:and|or)\b|(?:sqrt|pi|sin|cos|tan|ln|log)\b)|\s+(?=(?:because|since|which|as|so|where)\b))"
     r"(?=[a-z]{2,}\b)"
 )
 _MAX_HEADED_WORDS, _MAX_EXPLAINED = 4, 1000
 _DISPLAYS = (("$$", "$$"), ("\\[", "\\]"))
-_SENTENCE_END = re.compile(r"\n|\.(?=\s|$)|</answer>")
+_SENTENCE_END = re.compile(  # after a numeral or a bracket "!" is a factorial
+    r"\n|[.?](?=[\s*]|$)|(?:(?<=[$*])|(?<=\\\))|(?<=[a-z]{3}))!(?=[\s*]|$)|</answer>"
+)
 _EMPHASIS = "*_` \t\n"
 
 _THINK_OPEN, _THINK_CLOSE = "<think>", "</think>"
@@ -148,10 +166,18 @@ def marked_answer(text: str) -> str | None:
     It ends with its sentence, or before a clause that explains it: "18, which is even", "18 because ...".
     Under a heading only a few words are an answer: prose is none.
     """
-    mark = _last(_MARK, text)
-    if mark is None:
-        return None
-    text = text[mark.end() :].lstrip(_EMPHASIS)
+    answer = None
+    for mark in reversed(deque(_MARK.finditer(text), maxlen=_MAX_MARKS)):
+        following = _answer_after(mark, text[mark.end() :])
+        answer = answer or following
+        if following is None or not _REMARK.match(following):
+            return following or answer
+    return answer
+
+
+def _answer_after(mark: re.Match[str], text: str) -> str | None:
+    text = text.lstrip(_EMPHASIS)
+    text = text[_length(_IN_UNITS.match(text)) :]
     for opening, closing in _DISPLAYS:
         end = text.find(closing, len(opening))
         if text.startswith(opening) and end > 0:

@@ -116,6 +116,62 @@ def test_an_answer_may_be_marked_in_words(text, answer):
     assert marked_answer(text) == answer
 
 
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("The answers are 3 and 4.", "3 and 4"),
+        ("The answer would be 5.", "5"),
+        ("Thus, answer C.", "C"),
+        ("The answer is $18$!", "$18$"),
+        ("The answer is 18?", "18"),
+        ("The answer is 18; done", "18"),
+        ("The answer is 18; done.", "18"),
+        ("The final answer is: 18. Note: answer is in cm: 18", "18"),
+        ("The answer is 18. The answer is in cm.", "18"),
+        ("The answer is 18. This answer is correct.", "18"),
+        ("The answer is 5!", "5!"),
+        ("The answer is 5!.", "5!"),
+        ("The answer is 18 apples!", "18 apples"),
+        ("The answer is **18**!", "18"),
+        ("The answer should be 5.", "5"),
+        ("The answer must be an integer.", None),
+        ("The answer is 18. (The answer must be an integer.)", "18"),
+        ("The answer is 3; 4.", "3; 4"),
+        ("The answers are x = 3 and x = 4.", "x = 3 and x = 4"),
+        ("Thus, the answer would be C.", "C"),
+        ("answer a question", None),
+        ("I answer C.", None),
+        ("It is not answer C", None),
+        ("So the answer C", "C"),
+        ("The answer is n!", "n!"),
+        ("The answer is (n+1)!", "(n+1)!"),
+        ("The answer is in (0,1)", "in (0,1)"),
+        ("The answer is in cm.", "in cm"),
+        ("The answer is x = 3; y = 4.", "x = 3; y = 4"),
+        ("The answer turns out to be 7.", "7"),
+        ("The answer is \\(18\\)!", "\\(18\\)"),
+        ("The answers are 3 and 4, respectively.", "3 and 4"),
+        ("The answer is 1/2? Yes.", "1/2"),
+        ("The answer will be $5$.", "$5$"),
+        ("The answer is 7, as the solutions are 3 and 4.", "7"),
+        ("The answer is correct", "correct"),
+        ("The answer is **18.**", "18"),
+        ("The answer is 4. The answer is not 4.", "not 4"),
+        ("The answer equals 12", "12"),
+        ("The answer is yes!", "yes"),
+        ("The answer is $5!$", "$5!$"),
+        ("Answer: 18; the rest follows", "18"),
+        ("The answer is $x=1$; it is unique.", "$x=1$"),
+        ("The answer is 18. Final answer:", None),
+        ("The answer is (2n)!", "(2n)!"),
+        ("The answer is 2.5.", "2.5"),
+        ("The answer is in meters: 5.", "5"),
+    ],
+)
+def test_what_is_said_after_or_about_an_answer_is_no_part_of_it(text, answer):
+    assert marked_answer(text) == answer
+
+
 def test_a_box_goes_before_words_and_words_go_before_the_last_number():
     assert extract_answer(r"\boxed{4}. The answer is 5", last_number_fallback=True) == "4"
     assert extract_answer("The answer is 5, from 3 and 2.", last_number_fallback=True) == "5"
@@ -195,6 +251,8 @@ def test_extraction_is_linear_in_hostile_text():
         "answer to " * 100_000,
         "answer" + " " * 1_000_000,
         "#### " * 200_000,
+        "the answer is in cm. " * 50_000,
+        "answers are x = " * 100_000,
     ):
         assert isinstance(extract_answer(hostile, last_number_fallback=True), str | None)
 

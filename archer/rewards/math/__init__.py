@@ -3,8 +3,10 @@
 notation.py    the spellings of numbers, text, fractions and intervals, respelt as one
 text.py        what may be stripped or respelt without changing an answer; brackets
 numeric.py     plain numerals as exact rationals
+choice.py      the letter of a choice, and its value
 quantity.py    a value with a percent sign, a unit, a currency, a base
 structure.py   lists, sets, tuples, intervals, unions, matrices, equations, inequalities
+naming.py      values that go by names, and their order
 compare.py     when two structures, or two values, are the same answer
 expression.py  reads an expression into a tree;  evaluate.py: its value at a point
 algebra.py     equality of expressions, by their values at many points
@@ -23,6 +25,7 @@ from typing import Any
 from archer.errors import ArcherError
 from archer.rewards.extract import boxed_answer
 from archer.rewards.math.algebra import SampledAlgebra
+from archer.rewards.math.choice import letter_alone, split_choice, without_word
 from archer.rewards.math.compare import Algebra, any_of, compare, words
 from archer.rewards.math.numeric import MAX_NUMERAL_CHARS
 from archer.rewards.math.structure import read
@@ -30,15 +33,6 @@ from archer.rewards.math.text import squash, tidy
 
 MAX_ANSWER_CHARS = 2000
 _read = lru_cache(maxsize=4096)(read)
-_LABEL = re.compile(
-    r"""(?:\\text\s*\{\s*\(?(?P<text>[A-J])[).:]+\s*\}\s*   # \textbf{(B)} 142
-        |\{?\((?P<bracket>[A-J])\)\}?[:.]?\s+                # (B) 142
-        |(?P<bare>[A-J])[.):]\s+)                          # B. 142
-        (?=[^\s=+*/^,;_!<>&|)\]}-]|-[0-9\\])""",
-    re.VERBOSE,
-)
-_LABELS = re.compile(r"\(?(?<![A-Za-z])[A-J](?:\)|[.:] )")
-_LETTER_ALONE = re.compile(r"\(?(?:\\text\{)?\(?([A-J])\)?\}?\)?\.?")
 _TEXT = re.compile(r"\\text\s*\{[^{}\\]*[A-Za-z]{2}[^{}\\]*\}")
 
 
@@ -101,30 +95,26 @@ def _judge(answer: str, reference: str, algebra: Algebra) -> bool | None:
         return True
     if len(answer) > MAX_ANSWER_CHARS or len(reference) > MAX_ANSWER_CHARS:
         return False
-    spelling, reference_spelling = squash(tidy(answer)), squash(tidy(reference))
+    text, reference_text = without_word(tidy(answer)), without_word(tidy(reference))
+    spelling, reference_spelling = squash(text), squash(reference_text)
     if spelling == reference_spelling != "":
         return True
-    (letter, value), (reference_letter, reference_value) = map(_choice, (tidy(answer), tidy(reference)))
-    if letter or reference_letter:
-        return _judge_choice((letter, value), (reference_letter, reference_value), algebra)
+    choice, reference_choice = split_choice(text), split_choice(reference_text)
+    if choice[0] or reference_choice[0]:
+        return _judge_choice(choice, reference_choice, algebra)
+    letter, reference_letter = letter_alone(text), letter_alone(reference_text)
+    if letter and reference_letter:
+        return letter == reference_letter
     if _TEXT.fullmatch(reference_spelling):
         return words(spelling) == words(reference_spelling) != ""
     return compare(_read(answer), _read(reference), algebra)
 
 
-def _choice(text: str) -> tuple[str, str]:
-    r"""Split `\textbf{(B)}\ 142` into the letter of a choice and its value; without both, it is all value."""
-    label = _LABEL.match(text)
-    if label is None or len(_LABELS.findall(text)) > 1:
-        return "", text
-    return (label["text"] or label["bracket"] or label["bare"]), text[label.end() :].strip()
-
-
 def _judge_choice(answer: tuple[str, str], reference: tuple[str, str], algebra: Algebra) -> bool | None:
     """Judge a letter with a value: by both where both are given, else by the one that is."""
-    letters = [_LETTER_ALONE.fullmatch(squash(value)) for _, value in (answer, reference)]
+    letters = [letter_alone(value) for _, value in (answer, reference)]
     if answer[0] and reference[0]:
         return answer[0] == reference[0] and _judge(answer[1], reference[1], algebra)
     if answer[0]:
-        return answer[0] == letters[1][1] if letters[1] else _judge(answer[1], reference[1], algebra)
-    return reference[0] == letters[0][1] if letters[0] else _judge(answer[1], reference[1], algebra)
+        return answer[0] == letters[1] if letters[1] else _judge(answer[1], reference[1], algebra)
+    return reference[0] == letters[0] if letters[0] else _judge(answer[1], reference[1], algebra)

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from itertools import pairwise
 
-from archer.rewards.math.numeric import Number, numbers_agree, parse_number
-from archer.rewards.math.quantity import DEGREES, PERCENT, Quantity, read_quantity
+from archer.rewards.math.naming import assignment, in_natural_order, named_values, pairs_by_name
+from archer.rewards.math.numeric import Number, numbers_agree, parse_number, parse_ratio, ratios_agree
+from archer.rewards.math.quantity import DEGREES, PERCENT, RADIANS, Quantity, read_quantities
 from archer.rewards.math.structure import (
     Bracketed,
     Collection,
@@ -33,6 +34,9 @@ _NUMERIC_COMMAND = re.compile(r"\\(?:frac|sqrt|pi|cdot|times|div|binom|circ|%)(?
 _INFINITE = re.compile(r"(?P<sign>[+-]?)\\infty")
 _WORDS = re.compile(
     r"\\text\s*\{[^{}]*[A-Za-z][^{}]*\}|(?<![A-Za-z\\])(?!sqrt|sin|cos|tan|log|arc)[A-Za-z]{4,}"
+)
+_SHORT_WORD = re.compile(
+    r"yes|no|all|odd|any|one|two|six|ten|red|tie|win|mon|tue|wed|thu|fri|sat|sun", re.IGNORECASE
 )
 _LINEAR_NOISE = re.compile(
     r"\\(?:frac|cdot|times|div)(?![A-Za-z])|_(?:[A-Za-z0-9]|\{[^{}]*\})|[0-9.+*/(){}\s-]"
@@ -81,12 +85,16 @@ def any_of(verdicts: Iterable[Verdict]) -> Verdict:
 
 def compare(answer: Structure, reference: Structure, algebra: Algebra) -> Verdict:
     """Judge an answer's structure against a reference's."""
+    named = pairs_by_name(answer, reference)
+    if named is not None:
+        consistent = _is_consistent(answer, algebra) if isinstance(answer, Equation) else True
+        return all_of((consistent, *(compare(*pair, algebra) for pair in named)))
     if isinstance(reference, Equation):
         return _compare_equation(answer, reference, algebra)
     if isinstance(answer, Equation):
         if _is_brought_to_zero(answer) or _is_unsolved(answer):
             return False
-        value = _assignment(answer)[1]
+        value = _value(answer)
         return all_of((_is_consistent(answer, algebra), compare(value, reference, algebra)))
     if isinstance(answer, Relation) and isinstance(reference, Relation):
         return _compare_relations(answer, reference, algebra)
@@ -99,7 +107,7 @@ def compare(answer: Structure, reference: Structure, algebra: Algebra) -> Verdic
         case Bracketed():
             return _compare_bracketed(answer, reference, algebra)
         case Collection():
-            if isinstance(answer, Collection) and _is_labelled(reference) and not _is_labelled(answer):
+            if isinstance(answer, Collection) and named_values(reference) and not named_values(answer):
                 return _pairwise(answer.items, reference.items, algebra)
             if isinstance(answer, Collection):
                 return _same_items(answer.items, reference.items, algebra)
@@ -113,10 +121,17 @@ def compare(answer: Structure, reference: Structure, algebra: Algebra) -> Verdic
             return False  # an inequality that is not solved, and no inequality to compare with it
 
 
-def _is_labelled(items: Collection) -> bool:
-    """Tell whether all items are equations for different things: a = 3, b = 4."""
-    names = [_assignment(item)[0] if isinstance(item, Equation) else None for item in items.items]
-    return len(names) > 1 and None not in names and len({squash(name or "") for name in names}) == len(names)
+def _value(equation: Equation) -> Structure:
+    """Return the value that an equation ends in; a tuple's in the order of its names."""
+    value, ordered = assignment(equation)[1], in_natural_order(equation)
+    if not isinstance(value, Bracketed):
+        return value
+    names = read(equation.parts[0])
+    if isinstance(names, Bracketed) and len(names.items) != len(value.items):
+        return Scalar("")  # (x,y,z)=(1,2) says nothing
+    if ordered is None:
+        return value
+    return Bracketed(value.left, tuple(ordered), value.right)
 
 
 def _as_set(item: Structure) -> Structure:
@@ -137,7 +152,7 @@ def _compare_with_scalar(answer: Structure, reference: Scalar, algebra: Algebra)
 
 def _compare_bracketed(answer: Structure, reference: Bracketed, algebra: Algebra) -> Verdict:
     if isinstance(answer, Collection) and not answer.braces:
-        answer = Bracketed("(", answer.items, ")")
+        answer = Bracketed("(", tuple(in_natural_order(answer) or answer.items), ")")
     if not isinstance(answer, Bracketed):
         return False
     same = (answer.left, answer.right) == (reference.left, reference.right)
@@ -185,26 +200,17 @@ def _compare_relations(answer: Relation, reference: Relation, algebra: Algebra) 
 
 
 def _compare_equation(answer: Structure, reference: Equation, algebra: Algebra) -> Verdict:
-    name, value = _assignment(reference)
+    name, value = assignment(reference)
     if not isinstance(answer, Equation):
         return name is not None and compare(answer, value, algebra)
     consistent = _is_consistent(answer, algebra)
-    answer_name, answer_value = _assignment(answer)
+    answer_name, answer_value = assignment(answer)
     if name is not None and squash(name) == squash(answer_name or ""):
         return all_of((consistent, compare(answer_value, value, algebra)))
     if name is not None and isinstance(value, Scalar) and not _has_variable(value.text):
         return False  # the reference is solved, the answer is for something else or not solved
     sides = (answer.parts[0], answer.parts[-1]), (reference.parts[0], reference.parts[-1])
     return all_of((consistent, algebra.equivalent(*sides)))
-
-
-def _assignment(equation: Equation) -> tuple[str | None, Structure]:
-    """Return the name that an equation gives a value to, if it does, and the value it ends in."""
-    first, last = equation.parts[0], equation.parts[-1]
-    if is_name(last) and not is_name(first):
-        first, last = last, first
-    named = is_name(first) or isinstance(read(first), Bracketed)
-    return first if named else None, read(last)
 
 
 def _is_brought_to_zero(equation: Equation) -> bool:
@@ -257,10 +263,17 @@ def compare_scalars(answer: str, reference: str, algebra: Algebra) -> Verdict:
     if any(infinities):
         signs = {match["sign"] == "-" if match else None for match in infinities}
         return len(signs) == 1
-    found, wanted = read_quantity(answer), read_quantity(reference)
-    if _WORDS.search(found.value) or _WORDS.search(wanted.value):
+    if parse_ratio(reference):
+        return ratios_agree(answer, reference)
+    found, wanted = read_quantities(answer, reference)
+    if any(_is_said_in_words(quantity.value) for quantity in (found, wanted)):
         return words(answer) == words(reference) != ""
     return _compare_quantities(found, wanted, algebra)
+
+
+def _is_said_in_words(text: str) -> bool:
+    """Tell words from products of letters: long ones are, and short ones that are known."""
+    return (_SHORT_WORD.fullmatch(text.strip()) or _WORDS.search(text)) is not None
 
 
 def words(text: str) -> str:
@@ -273,6 +286,10 @@ def _compare_quantities(answer: Quantity, reference: Quantity, algebra: Algebra)
     def equal(scale: Fraction, reference_scale: Fraction) -> Verdict:
         return _equal_multiples((answer.value, scale), (reference.value, reference_scale), algebra)
 
+    if (answer.unit, reference.unit) == (RADIANS, DEGREES):
+        return algebra.same(answer.value, _in_radians(reference))
+    if (answer.unit, reference.unit) == (DEGREES, RADIANS):
+        return algebra.same(_in_radians(answer), reference.value)
     if answer.unit is not None and reference.unit is not None:
         scales = answer.scale * answer.unit.factor, reference.scale * reference.unit.factor
         return answer.unit.agrees(reference.unit) and equal(*scales)
@@ -285,8 +302,12 @@ def _compare_quantities(answer: Quantity, reference: Quantity, algebra: Algebra)
     if reference.unit is PERCENT:
         return any_of((plain, equal(scales[0], scales[1] / 100)))
     if reference.unit == DEGREES and r"\pi" in answer.value:
-        return algebra.same(answer.value, rf"({reference.value})\cdot\frac{{\pi}}{{180}}")
+        return algebra.same(answer.value, _in_radians(reference))
     return plain
+
+
+def _in_radians(degrees: Quantity) -> str:
+    return rf"({degrees.value})\cdot\frac{{\pi}}{{180}}"
 
 
 def _is_a_share(reference: Quantity) -> bool:

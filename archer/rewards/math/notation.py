@@ -44,6 +44,7 @@ _UNIT_QUOTIENTS = (
         r"\\text\s*\{([^{}]*[A-Za-z])(?:\s+|\s*\\cdot\s*)([A-Za-z]+)\s*\^\s*\{\s*-\s*([12])\s*\}\s*\}"
     ),
 )
+_HALF_OF_DAY = re.compile(r"(?<=:[0-9]{2})\s*([AaPp][Mm])(?![A-Za-z])")
 _NOON = re.compile(r"(?<![A-Za-z])([AaPp])\.\s?([Mm])\.?(?![A-Za-z])")
 
 _EXPONENT = r"(?:\{\s*[+-]?[0-9]{1,5}\s*\}|\(\s*[+-]?[0-9]{1,5}\s*\)|[+-]?[0-9]{1,5})"
@@ -81,6 +82,7 @@ def respell(text: str) -> str:
     text = _LOWERED.sub(lambda run: f"_{{{''.join(_SUBSCRIPTS[sign] for sign in run[0])}}}", text)
     text = text.replace("**", "^").replace(r"\lbrack", "[").replace(r"\rbrack", "]")
     text = _NOON.sub(r"\1\2", _BLANK.sub(" ", _COLOUR.sub("", text)))
+    text = _HALF_OF_DAY.sub(lambda half: f" {half[1].upper()}", text)
     return _without_infix(re.sub(r"(?<!\\)\\ast(?![A-Za-z])", "*", text))
 
 

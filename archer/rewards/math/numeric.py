@@ -23,8 +23,18 @@ _SCIENTIFIC = re.compile(
     r"\^(?:\{(?P<braced>[+-]?[0-9]{1,3})\}|(?P<bare>[+-]?[0-9]{1,3}))"
 )
 _REPEATING = re.compile(
-    r"(?P<sign>[+-]?)(?P<whole>[0-9]*)\.(?P<part>[0-9]*)\\(?:overline|bar)\{(?P<cycle>[0-9]{1,50})\}"
+    r"(?P<sign>[+-]?)(?P<whole>[0-9]*)\.(?P<part>[0-9]*)"
+    r"(?:\\(?:overline|bar)\{(?P<bar>[0-9]{1,50})\}|(?<=[0-9.])\((?P<brackets>[0-9]{1,50})\)"
+    r"|(?P<dots>\\dot(?:\{[0-9]\}| ?[0-9])(?:[0-9]{0,48}\\dot(?:\{[0-9]\}| ?[0-9]))?))"
 )
+_ENDLESS = re.compile(
+    r"(?P<sign>[+-]?)(?P<whole>[0-9]+)\.(?P<digits>[0-9]{3,100})(?:\.\.\.|\\l?dots|\\cdots)"
+)
+_SEEN_CYCLE = re.compile(r"(?P<part>[0-9]*?)(?:(?P<one>[0-9])(?P=one){2,}|(?P<cycle>[0-9]{2,}?)(?P=cycle)+)")
+_NO_DIGIT = re.compile(r"[^0-9]+")
+_RATIO = re.compile(r":|\\colon(?![A-Za-z])")
+_MAX_TERMS = 10
+_CLOCK = re.compile(r"(?:[01]?[0-9]|2[0-4]):[0-5][0-9](?::[0-5][0-9])?")
 _FRACTIONS = tuple(
     re.compile(pattern)
     for pattern in (
@@ -94,12 +104,37 @@ def _parse_scientific(text: str) -> Number | None:
 
 
 def _parse_repeating(text: str) -> Number | None:
+    r"""Read a decimal whose cycle is marked (`0.\overline{3}`, `0.\dot{3}`, `0.(3)`) or seen (`0.333...`)."""
     match = _REPEATING.fullmatch(text)
-    if match is None:
+    if match is not None:
+        cycle = _NO_DIGIT.sub("", match["bar"] or match["brackets"] or match["dots"])
+        return _repeating(match["sign"], match["whole"], match["part"], cycle)
+    match = _ENDLESS.fullmatch(text)
+    seen = _SEEN_CYCLE.fullmatch(match["digits"]) if match else None
+    if match is None or seen is None:
         return None
-    once = Fraction(int((match["whole"] + match["part"]) or 0), 10 ** len(match["part"]))
-    cycle = Fraction(int(match["cycle"]), (10 ** len(match["cycle"]) - 1) * 10 ** len(match["part"]))
-    return Number(-(once + cycle) if match["sign"] == "-" else once + cycle, None)
+    return _repeating(match["sign"], match["whole"], seen["part"], seen["one"] or seen["cycle"])
+
+
+def _repeating(sign: str, whole: str, part: str, cycle: str) -> Number:
+    once = Fraction(int((whole + part) or 0), 10 ** len(part))
+    value = once + Fraction(int(cycle), (10 ** len(cycle) - 1) * 10 ** len(part))
+    return Number(-value if sign == "-" else value, None)
+
+
+def parse_ratio(text: str) -> tuple[Fraction, ...] | None:
+    """Read a ratio of positive numerals, `3:5` or `1:2:3`, scaled to end in 1; None when it is none."""
+    numbers = [parse_number(term) for term in _RATIO.split(squash(text), maxsplit=_MAX_TERMS)]
+    terms = [number.value for number in numbers if number is not None and number.value > 0]
+    return tuple(term / terms[-1] for term in terms) if 1 < len(terms) == len(numbers) else None
+
+
+def ratios_agree(a: str, b: str) -> bool:
+    """Tell whether two texts are proportional ratios, not two times of the day (1:10 and 2:20)."""
+    first, second = parse_ratio(a), parse_ratio(b)
+    if first is None or first != second:
+        return False
+    return not all(_CLOCK.fullmatch(squash(text)) for text in (a, b))
 
 
 def numbers_agree(a: Number, b: Number) -> bool:

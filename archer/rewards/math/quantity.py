@@ -62,8 +62,14 @@ _TABLE: dict[str, tuple[str, str]] = {
     "¥": ("yen or yuan", "1"),
     "degree deg": ("degrees", "1"),
     "rad radian": ("radians", "1"),
+    "cc": ("length^3", "1/1000000"),
+    "celsius centigrade": ("degrees Celsius", "1"),
+    "fahrenheit": ("degrees Fahrenheit", "1"),
+    "kelvin": ("kelvins", "1"),
 }
 _AMBIGUOUS = (
+    frozenset(("degrees", "degrees Celsius")),
+    frozenset(("degrees", "degrees Fahrenheit")),
     frozenset(("yen or yuan", "yen")),
     frozenset(("yen or yuan", "yuan")),
 )
@@ -72,8 +78,10 @@ _UNITS = {
     for names, (measures, factor) in _TABLE.items()
     for name in names.split()
 }
-DEGREES = _UNITS["degree"]
-CURRENCIES = "$€£₹¥"
+DEGREES, RADIANS = _UNITS["degree"], _UNITS["radian"]
+_SCALE_LETTERS = {"c": "celsius", "f": "fahrenheit", "k": "kelvin"}
+_TEMPERATURE = re.compile(r"degrees? (?P<scale>[a-z]+)")
+_LETTER_UNITS = frozenset("mgshlL")
 _SPEEDS = {"mph": "mile/hour", "kmh": "km/hour", "kmph": "km/hour", "kph": "km/hour"}
 _POWER = re.compile(r"\^\s*\{?\s*([23])\s*\}?$")
 _WORD_POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
@@ -84,6 +92,8 @@ def find_unit(name: str) -> Unit | None:
     """Return the unit of that name (`cm`, `square feet`, `km/h`, `miles per hour`, `m^2`), or None."""
     name = " ".join(name.lower().replace(".", " ").split())
     name = _SPEEDS.get(name, name).replace(" per ", "/")
+    if temperature := _TEMPERATURE.fullmatch(name):
+        return _UNITS.get(_SCALE_LETTERS.get(temperature["scale"], temperature["scale"]))
     if "/" in name:
         parts = [find_unit(part) for part in name.split("/")]
         if len(parts) != 2 or parts[0] is None or parts[1] is None:
@@ -117,8 +127,16 @@ def noun(name: str) -> Unit:
 PERCENT = Unit("percent")
 
 _PERCENT = re.compile(r"\s*(?:\\?%|\\text\s*\{\s*per\s?cent\s*\}|(?<![A-Za-z\\])per\s?cent)$")
-_DEGREES = re.compile(r"\s*\^\\circ\s*(?:[CF]|\\text\s*\{\s*[CF]?\s*\})?$")
-_CURRENCY = re.compile(rf"^(-?)\s*\\?([{re.escape(CURRENCIES)}])\s*")
+_DEGREES = re.compile(
+    r"\s*(?:\^\\circ\s*(?:(?P<letter>[CFK])|\\text\s*\{\s*(?P<text>[CFK]|[A-Za-z]{4,})?\s*\})?"
+    r"|\\text\s*\{\s*\^\\circ\s*(?P<within>[CFK])?\s*\})$"
+)
+_CODES = "USD|EUR|GBP|INR|Rs|JPY|CNY|RMB"
+_CURRENCY = re.compile(
+    rf"^(?P<sign>-?)\s*(?:(?:US)?\\?(?P<mark>[$€£₹¥])|(?P<code>{_CODES})\.?(?=[\s0-9])"
+    rf"|\\text\s*\{{\s*(?:(?P<text>{_CODES})\.?|(?:US)?\\?(?P<inside>[$€£₹¥]))\s*\}})\s*"
+)
+_CURRENCY_AFTER = re.compile(r"\s*\\?(?P<mark>[$€£₹¥¢])$")
 _TEXT_UNIT = re.compile(r"\s*\\text\s*\{(?P<name>[^{}\\]*)\}\s*(?P<power>\^\s*\{?\s*[23]\s*\}?)?$")
 _BARE_UNIT = re.compile(r"(?P<gap>\s*)(?P<name>[A-Za-z][A-Za-z/ ]*)(?P<power>\^\s*\{?\s*[23]\s*\}?)?$")
 _BASE = re.compile(r"(?P<digits>[0-9][0-9A-F]*)_\{?\s*(?:\\text\s*\{\s*)?(?P<base>[0-9]{1,2}|[a-z]+)\s*\}*$")
@@ -147,23 +165,73 @@ class Quantity:
 
 def read_quantity(text: str) -> Quantity:
     """Split a tidy scalar into value and unit. What has no unit that can be recognised is all value."""
-    currency = _CURRENCY.match(text)
-    if currency:
-        rest = text[currency.end() :]
-        return _scaled(Quantity(currency[1] + rest, unit=find_unit(currency[2])))
+    for reader in (_with_currency, _with_percent, _with_degrees, _with_base, _with_unit):
+        quantity = reader(text)
+        if quantity is not None:
+            return quantity
+    return _scaled(Quantity(text))
+
+
+def read_quantities(first: str, second: str) -> tuple[Quantity, Quantity]:
+    """Read two scalars that are to be compared.
+
+    `5 m` alone may be five times m. Beside a quantity with a unit, or a second one written so, it is five
+    metres.
+    """
+    quantities = read_quantity(first), read_quantity(second)
+    units = [quantity.unit is not None for quantity in quantities]
+    if all(units):
+        return quantities
+    lettered = with_letter_unit(first), with_letter_unit(second)
+    if not any(units):
+        a, b = lettered
+        return (a, b) if a and b and first[-1] != "L" != second[-1] else quantities
+    return (quantities[0] if units[0] else lettered[0] or quantities[0]), (
+        quantities[1] if units[1] else lettered[1] or quantities[1]
+    )
+
+
+def with_letter_unit(text: str) -> Quantity | None:
+    """Read a numeral with a unit of one letter: `5 m`, `2h`; None for anything else."""
+    value, letter = text[:-1].strip(), text[-1:]
+    if letter not in _LETTER_UNITS or parse_number(value) is None:
+        return None
+    return Quantity(value, unit=find_unit(letter))
+
+
+def _with_currency(text: str) -> Quantity | None:
+    before, after = _CURRENCY.match(text), _CURRENCY_AFTER.search(text)
+    if before:
+        name = before["mark"] or before["code"] or before["text"] or before["inside"]
+        return _scaled(Quantity(before["sign"] + text[before.end() :], unit=find_unit(name)))
+    if after and parse_number(text[: after.start()]):
+        return Quantity(text[: after.start()], unit=find_unit(after["mark"]))
+    return None
+
+
+def _with_percent(text: str) -> Quantity | None:
     percent = _PERCENT.search(text)
-    if percent:
-        return Quantity(unwrapped(text[: percent.start()]), unit=PERCENT)
+    return Quantity(unwrapped(text[: percent.start()]), unit=PERCENT) if percent else None
+
+
+def _with_degrees(text: str) -> Quantity | None:
     degrees = _DEGREES.search(text)
-    if degrees:
-        return Quantity(unwrapped(text[: degrees.start()]), unit=DEGREES)
+    if degrees is None:
+        return None
+    scale = degrees["letter"] or degrees["text"] or degrees["within"]
+    unit = find_unit(f"degrees {scale}") if scale else DEGREES
+    return Quantity(unwrapped(text[: degrees.start()]), unit=unit) if unit else None
+
+
+def _with_base(text: str) -> Quantity | None:
     base = _BASE.fullmatch(squash(text))
-    if base:
-        name = base["base"]
-        number = _BASE_WORDS.index(name) + 2 if name in _BASE_WORDS else int(name) if name.isdigit() else 0
-        if number > max(int(digit, 16) for digit in base["digits"]) and number > 1:
-            return Quantity(base["digits"], unit=Unit(f"base {number}"))
-    return _with_unit(text) or _scaled(Quantity(text))
+    if base is None:
+        return None
+    name = base["base"]
+    number = _BASE_WORDS.index(name) + 2 if name in _BASE_WORDS else int(name) if name.isdigit() else 0
+    if number > max(int(digit, 16) for digit in base["digits"]) and number > 1:
+        return Quantity(base["digits"], unit=Unit(f"base {number}"))
+    return None
 
 
 def _with_unit(text: str) -> Quantity | None:

@@ -34,13 +34,17 @@ _UNICODE_TABLE = str.maketrans(
         },
         **{sign: rf"\frac{{{top}}}{{{bottom}}}" for sign, top, bottom in ("½12", "¼14", "¾34", "⅓13", "⅔23")},
         **dict.fromkeys("\u00a0\u2009\u202f", " "),
+        "…": "...",
+        **{chr(0xFF10 + digit): str(digit) for digit in range(10)},  # full-width digits
     }
 )
 _UNICODE_ROOT = re.compile(r"√\s*([0-9]+|[A-Za-z])")
 
 _NOT_ESCAPED = r"(?<!\\)"
 _SIZING = re.compile(
-    _NOT_ESCAPED + r"(?:\\(?:left|right)\s*\.|\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle)"
+    _NOT_ESCAPED
+    + r"(?:\\(?:left|right)\s*\.|\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|scriptstyle"
+    r"|tiny|scriptsize|footnotesize|small|normalsize|[lL]arge|LARGE|[hH]uge|bf|it|rm|sf|tt|bfseries|itshape)"
     r"(?![A-Za-z])|\\!)"
 )
 _SPACING = re.compile(_NOT_ESCAPED + r"\\(?:[,;:> ]|quad(?![A-Za-z])|qquad(?![A-Za-z]))|~|\s+")
@@ -50,10 +54,14 @@ _UPRIGHT = re.compile(
     _NOT_ESCAPED + r"\\(?:textbf|textit|textrm|textnormal|textsf|texttt|mbox|mathrm|mathsf|operatorname)"
     r"\s*(?=\{)"
 )
-_BOLD = re.compile(_NOT_ESCAPED + r"\\(?:mathbf|mathit|boldsymbol|bm)\s*(?=\{)")
+_BOLD = re.compile(_NOT_ESCAPED + r"\\(?:mathbf|mathit|boldsymbol|bm)(?![A-Za-z])\s*")
 _PLAIN_IN_TEXT = re.compile(r"\\text\s*\{([^{}A-Za-z\\]*[0-9][^{}A-Za-z\\]*)\}")
 _INFINITY = re.compile(r"\\text\s*\{\s*infinity\s*\}|(?<![A-Za-z\\])infinity(?![A-Za-z])")
 _DEGREE = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degree(?![A-Za-z])")
+_CURRENCY = re.compile(_NOT_ESCAPED + r"\\(?:text)?(pounds|sterling|euro|yen|dollar)(?![A-Za-z])")
+_CURRENCY_SIGNS = {"pounds": "£", "sterling": "£", "euro": "€", "yen": "¥", "dollar": r"\$"}
+_EMPHASIS = re.compile(r"\s*(?P<mark>\*{1,3}|`{1,3})(?P<inside>[^*`]+)(?P=mark)(?=\s|$|[.,;])")
+_NOTHING_AROUND = re.compile(r"^(?:\\text\s*\{\s*\}\s*)+|(?:\s*(?:\\text\s*\{\s*\}|(?<!\\)\\\\))+(?=\.?$)")
 _DOLLAR = re.compile(_NOT_ESCAPED + r"\$\$?")
 _DELIMITED = ((r"\(", r"\)"), (r"\[", r"\]"))
 _LOOSE_SPACE = re.compile(r"(?<![0-9A-Za-z])\s+|\s+(?![0-9A-Za-z])")
@@ -65,11 +73,13 @@ _CLOSING = frozenset((")", "]", "}", r"\}", r"\rangle", r"\rbrace", r"\rfloor", 
 
 def tidy(text: str) -> str:
     """Return an answer without delimiters, sizing, spacing commands and a final stop, in one spelling."""
+    text = _EMPHASIS.sub(lambda match: match["inside"], text, count=1) if _EMPHASIS.match(text) else text
     text = without_thousands(_UNICODE_ROOT.sub(r"\\sqrt{\1}", text))
     text = respell(text.translate(_UNICODE_TABLE))
+    text = _CURRENCY.sub(lambda match: _CURRENCY_SIGNS[match[1]], text)
     text = _SPACING.sub(" ", _SIZING.sub("", text)).strip()
     text = _BINOMIAL.sub(r"\\binom", _FRACTION.sub(r"\\frac", text))
-    text = _BOLD.sub("", _UPRIGHT.sub(r"\\text", text))
+    text = _NOTHING_AROUND.sub("", _BOLD.sub("", _UPRIGHT.sub(r"\\text", text))).strip()
     text = _INFINITY.sub(r"\\infty ", _PLAIN_IN_TEXT.sub(r"\1", text))
     text = _DEGREE.sub(r"^\\circ ", inward_intervals(scientific(numbers_out_of_text(text)))).strip()
     if text.endswith(".") and not text.endswith(".."):
