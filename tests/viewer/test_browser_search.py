@@ -129,6 +129,27 @@ def test_a_comparison_is_searched_on_both_sides(page: Page, small: str) -> None:
     expect(page.locator(".compareview > .datatable").last.locator("tbody tr")).to_have_count(1)
 
 
+def test_what_is_typed_while_the_address_is_on_its_way_is_kept(page: Page, small: str) -> None:
+    """The browser tells of a new address later; a second field may have been filled in between."""
+    go(page, small, "#2/0/0?table=list&k=50&by=influence")
+    shown(page, "0/2/0/0")
+    page.evaluate(
+        """() => {
+          const type = (id, text) => {
+            const field = document.getElementById(id);
+            field.value = text;
+            field.dispatchEvent(new Event("input"));
+          };
+          type("lo", "-2");
+          // The address is written 150 ms later. This comes directly after it, before the browser's event.
+          setTimeout(() => type("hi", "0"), 150);
+          for (const begun = performance.now(); performance.now() < begun + 300; );
+        }"""
+    )
+    expect(page.locator(".panelbody")).to_contain_text("2 of 2 tokens")
+    expect(page.locator("#hi")).to_have_value("0")
+
+
 def test_a_range_may_be_typed_as_the_page_writes_numbers(page: Page, small: str) -> None:
     """The page shows a minus sign, which is no hyphen."""
     go(page, small, "#2/0/0?table=list&k=50&by=influence")

@@ -70,8 +70,11 @@ export class Store {
     this.state = parse(location.hash);
     this.listeners = [];
     this.timer = 0;
-    window.addEventListener("hashchange", () => {
-      if (location.hash.replace(/^#/, "") === format(this.state).replace(/^#/, "")) return;
+    this.written = []; // addresses of our own whose event is still to come; the state may be further by then
+    window.addEventListener("hashchange", (event) => {
+      const own = this.written.indexOf(new URL(event.newURL).hash);
+      this.written.splice(0, own + 1);
+      if (own >= 0 || location.hash.replace(/^#/, "") === format(this.state).replace(/^#/, "")) return;
       this.state = parse(location.hash);
       this.notify();
     });
@@ -92,8 +95,14 @@ export class Store {
     const moved = ["run", "step", "group", "response"].some((name) => before[name] !== this.state[name]);
     this.notify();
     clearTimeout(this.timer);
-    if (moved) location.hash = format(this.state);
+    if (moved) this.write((address) => (location.hash = address));
     // With the whole address: inside a notebook's frame a bare #fragment would be one of the notebook's page.
-    else this.timer = setTimeout(() => location.replace(location.href.split("#")[0] + format(this.state)), 150);
+    else this.timer = setTimeout(() => this.write((address) => location.replace(location.href.split("#")[0] + address)), 150);
+  }
+
+  write(put) {
+    const before = location.hash;
+    put(format(this.state));
+    if (location.hash !== before) this.written.push(location.hash);
   }
 }
