@@ -20,6 +20,7 @@ from archer.runs.folder import RunFolder
 from archer.runs.integrity import MANIFEST, DamagedCheckpointError, check_files, write_manifest
 
 STATE = "archer.json"
+PARTS = 1024  # of each file, 256 MiB together, are compared when a run resumes
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class VerlCheckpoints(CheckpointFolder):
     def complete(self, step: int, state: VerlState) -> Checkpoint:
         """Mark the checkpoint that verl has written for `step`; older ones beyond `keep` go."""
         folder = self.folder / f"global_step_{step}"
-        write_manifest(folder, step, None)
+        write_manifest(folder, step, None, parts=PARTS)
         write_atomically(folder / STATE, json.dumps(state.__dict__, indent=2) + "\n")
         write_atomically(self.folder / LATEST_FILE, str(step))
         self._prune()

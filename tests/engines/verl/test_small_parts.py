@@ -1,16 +1,20 @@
 """Parts of the verl engine that need neither verl nor Ray."""
 
 import random
+import re
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from archer.config import compose
 from archer.config.actor import actor_config
 from archer.config.overrides import adopt_verl_keys
 from archer.config.root import TrainConfig
 from archer.engines.verl import versions
+from archer.engines.verl.checkpoints import VerlRunFolder, VerlState
 from archer.engines.verl.cluster import process_group_timeout
 from archer.engines.verl.influence import TracedRows
 from archer.engines.verl.metrics import validation_summary
@@ -239,3 +243,36 @@ def test_validation_leaves_out_responses_that_failed_or_never_came():
 def test_a_validation_with_too_many_of_them_is_an_error_with_the_workers_own_words():
     with pytest.raises(ArcherError, match=r"3 of 6 .* the validation after step 3 .* judge is down"):
         validated(share=0.4)
+
+
+def saved(folder: VerlRunFolder, step: int, weights: bytes) -> Path:
+    """A checkpoint as verl and the engine leave it."""
+    shard = folder.checkpoints.folder / f"global_step_{step}/actor/model_world_size_1_rank_0.pt"
+    shard.parent.mkdir(parents=True)
+    shard.write_bytes(weights)
+    folder.checkpoints.complete(step, VerlState({}, None, 1))
+    return shard
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda shard: shard.write_bytes(shard.read_bytes()[:-1]), "was saved|were saved"),
+        (lambda shard: shard.write_bytes(b"x" + shard.read_bytes()[1:]), "its content has changed"),
+        (lambda shard: shard.write_bytes(shard.read_bytes()[:-1] + b"x"), "its content has changed"),
+        (lambda shard: shard.unlink(), "model_world_size_1_rank_0.pt"),
+    ],
+)
+@pytest.mark.parametrize("size", [1000, 5000])
+def test_a_damaged_checkpoint_of_verls_is_left_out_for_the_one_before(
+    tmp_path, monkeypatch, damage, told, size
+):
+    monkeypatch.setattr("archer.runs.integrity.PART_BYTES", 2)  # 1,024 of them: the larger file has gaps
+    folder = VerlRunFolder(compose(["engine=verl", f"trainer.default_local_dir={tmp_path}/run"]))
+    folder.claim()
+    folder.settle()
+    saved(folder, 1, bytes(size))
+    damage(saved(folder, 2, bytes(size)))
+    assert folder.inspect().step == 1
+    assert re.search(told, folder.warnings[0])
+    folder.release()
