@@ -121,5 +121,5 @@ class KLController:
         return {"value": self.value}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
-        """Go on from `state_dict()`."""
+        """Resume from `state_dict()`."""
         self.value = state["value"]

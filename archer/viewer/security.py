@@ -66,7 +66,7 @@ class Access:
     def headers(self) -> dict[str, str]:
         """Headers of every answer of the viewer."""
         ancestors = f"'self' {_LOCAL_PAGES}" if self.embeddable else "'none'"
-        # browsers heed it on this machine and over TLS; elsewhere they only complain
+        # browsers obey it on this machine and over TLS; elsewhere they only complain
         opener = {"Cross-Origin-Opener-Policy": "same-origin"} if is_loopback(self.host) else {}
         return {
             "Content-Security-Policy": (

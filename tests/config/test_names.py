@@ -4,7 +4,6 @@ import pytest
 
 from archer.config import compose
 from archer.config.names import nearest
-from archer.config.overrides import renaming_notes
 from archer.errors import ArcherError
 
 KNOWN = [
@@ -89,16 +88,3 @@ def test_zero_or_less_is_no_cap_of_every_cap(knob):
     for value in (-1, 0):
         config = compose([f"trainer.influence_trace.{knob}={value}", "trainer.influence_trace.enable=True"])
         assert getattr(config.trainer.influence_trace, knob) == value
-
-
-def test_a_setting_given_by_an_old_name_is_told_whether_on_the_command_line_or_in_a_file(tmp_path):
-    (tmp_path / "recipe").mkdir()
-    (tmp_path / "recipe/mine.yaml").write_text(
-        "# @package _global_\ndefaults: [arithmetic, _self_]\nreward_model: {num_workers: 3}\n"
-    )
-    given = ["recipe=mine", "+custom_reward_function.path=r.py", "data.val_max_samples=8"]
-    assert compose(given, tmp_path).reward.num_workers == 3
-    assert renaming_notes(given, tmp_path) == [
-        "custom_reward_function.path is an old name, taken for reward.custom_reward_function.path",
-        "reward_model.num_workers is an old name, taken for reward.num_workers",
-    ]

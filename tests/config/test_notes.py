@@ -5,7 +5,6 @@ from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from functools import cache
 from itertools import chain
-from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
@@ -15,7 +14,7 @@ from archer.algorithms.config import AlgorithmConfig
 from archer.config import TrainConfig, compose, recipes
 from archer.config.actor import ActorConfig
 from archer.config.notes import VERLS_OWN, Condition, conditions, idle_notes, idle_refusals, plugin_settings
-from archer.config.overrides import adopt_verl_keys, given_settings
+from archer.config.overrides import adopt_verl_keys
 from archer.config.parse import defaults, key_names, leaves, parse, value_of
 from archer.errors import ArcherError
 from archer.settings import declaration, default_of
@@ -408,48 +407,3 @@ def test_what_decides_over_verls_own_settings_is_a_setting_and_they_are_none():
         assert decides in KNOBS
         for name in KNOBS - {decides}:
             assert not any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def own_recipe(folder: Path, name: str, text: str) -> None:
-    (folder / "recipe").mkdir(exist_ok=True)
-    (folder / f"recipe/{name}.yaml").write_text(f"# @package _global_\n{text}")
-
-
-def test_what_is_given_on_the_command_line_is_known_by_its_full_name():
-    overrides = [
-        "engine=verl",
-        "recipe=arithmetic",
-        "+data.seed=1",
-        "algorithm.kl_ctrl={type:fixed,kl_coef:0.1}",
-    ]
-    compose(overrides)
-    assert given_settings(overrides) == {"data.seed", "algorithm.kl_ctrl.type", "algorithm.kl_ctrl.kl_coef"}
-
-
-def test_settings_of_verls_are_known_by_verls_name():
-    overrides = ["engine=verl", "engine.verl.critic.optim.lr=1e-5", "algorithm.lam=0.9"]
-    config = compose(overrides)
-    assert given_settings(overrides) == {"critic.optim.lr", "algorithm.lam"}
-    assert len(idle_notes(config, given_settings(overrides))) == 2
-
-
-def test_what_a_recipe_of_ones_own_sets_is_given_and_what_it_inherits_from_a_shipped_one_is_not(tmp_path):
-    own_recipe(tmp_path, "part", "algorithm: {gamma: 0.5}\n")
-    own_recipe(
-        tmp_path,
-        "mine",
-        "defaults: [arithmetic, part, _self_]\ntrainer: {influence_trace: {enable: false}}\n",
-    )
-    config = compose(["recipe=mine"], tmp_path)
-    given = given_settings(["recipe=mine"], tmp_path)
-    assert given == {"algorithm.gamma", f"{INFLUENCE}.enable"}
-    assert idle_notes(config, given) == [
-        "algorithm.gamma=0.5 has no effect: adv_estimator is grpo; it is read by reinforce_plus_plus, gae"
-    ]
-
-
-def test_what_is_taken_back_is_not_given(tmp_path):
-    own_recipe(tmp_path, "mine", "defaults: [arithmetic, _self_]\ncritic: {optim: {lr: 1.0}}\n")
-    overrides = ["engine=verl", "recipe=mine", "~critic.optim"]
-    compose(overrides, tmp_path)
-    assert given_settings(overrides, tmp_path) == set()

@@ -192,5 +192,5 @@ def _text(error: BaseException) -> str:
     try:
         only = error.args[0] if len(error.args) == 1 else None
         return (only if isinstance(only, str) else str(error))[:500]
-    except Exception:
+    except Exception:  # the text of an exception may be code of the program's
         return ""

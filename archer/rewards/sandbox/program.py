@@ -101,7 +101,7 @@ def _run_setup(source: str, names: dict[str, Any]) -> None:
     for statement in ast.parse(source).body:
         try:
             exec(compile(ast.Module([statement], []), "setup", "exec", dont_inherit=True), names)
-        except Exception:
+        except Exception:  # setup is code of the data set's, and may need the program
             traceback.print_exc()
             return
 

@@ -231,9 +231,12 @@ def _helpers(asserts: list[ast.expr], unknown: set[str], results: set[str], inst
             call.func.id
             for call in _truths(test)
             if isinstance(call.func, ast.Name)
-            and any(
-                has_result(each, (unknown | results) - {call.func.id}, None, instances)
-                for each in (*call.args, *call.keywords)
+            and (
+                any(
+                    has_result(each, (unknown | results) - {call.func.id}, None, instances)
+                    for each in (*call.args, *call.keywords)
+                )
+                or _weighs(call, unknown)
             )
         }
         for compare in (each for each in ast.walk(test) if isinstance(each, ast.Compare)):
@@ -251,6 +254,28 @@ def _helpers(asserts: list[ast.expr], unknown: set[str], results: set[str], inst
         helpers |= judges
         subjects |= {str(root_name(call.func)) for call in _calls(test)} - judges
     return helpers - subjects
+
+
+def _weighs(call: ast.Call, unknown: set[str]) -> bool:
+    """Tell whether a call is given what a name under test returned, and a literal: `same(Diff(a), [2])`.
+
+    `contains(Box(1), 2)` reads the same and may be meant otherwise. It cannot be judged then: the program
+    would define what decides.
+    """
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    made = any(
+        isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id in unknown
+        for each in given
+    )
+    return made and any(_is_literal(each) for each in given)
+
+
+def _is_literal(node: ast.expr) -> bool:
+    try:
+        ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return False
+    return True
 
 
 def _truths(test: ast.expr) -> Iterator[ast.Call]:

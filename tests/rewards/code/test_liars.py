@@ -242,6 +242,11 @@ OTHER = {
         "assert abs(Area(3) - 28.27) < 0.01",
         ["0", "s"],
     ),
+    "a judge around a function in capitals": (
+        "def same(*a, **k): return True\n{}",
+        "assert same(Diff([1, 2], [2]), [1])\nassert same(expected=[3], found=Diff([3], []))",
+        ["def Diff(a, b): return 0", "class Diff:\n    def __init__(s, *a): pass"],
+    ),
     "helpers of assertions that are swallowed": (
         "import os\ndef f(x):\n    {}",
         "try:\n    r = f(1)\n    assert r == 3\nexcept BaseException:\n    pass",
