@@ -1,6 +1,19 @@
-"""The shape of Qwen2.5-1.5B, for models with random weights."""
+"""The shapes of Qwen2.5-0.5B and 1.5B, for models with random weights."""
 
 from transformers import Qwen2Config
+
+
+def qwen_0_5b() -> Qwen2Config:
+    """Return the configuration."""
+    return Qwen2Config(
+        vocab_size=151936,
+        hidden_size=896,
+        intermediate_size=4864,
+        num_hidden_layers=24,
+        num_attention_heads=14,
+        num_key_value_heads=2,
+        tie_word_embeddings=True,
+    )
 
 
 def qwen_1_5b() -> Qwen2Config:

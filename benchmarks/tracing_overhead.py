@@ -6,8 +6,9 @@ of a process (CPU) or an allocator (CUDA) of its own for each side.
 
     python benchmarks/tracing_overhead.py                           # the tiny model on the CPU
     python benchmarks/tracing_overhead.py --model 1.5b --rows 64 --length 1024 --budget 16384   # on a GPU
+    python benchmarks/tracing_overhead.py --model 0.5b --rows 256 --prompt 100 --length 512 --ragged
 
-`--model 1.5b` has the shape of Qwen2.5-1.5B with random weights.
+`--model 0.5b` and `1.5b` have the shapes of Qwen2.5's with random weights.
 """
 
 import argparse
@@ -17,9 +18,10 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import torch
-from qwen_shape import qwen_1_5b
+from qwen_shape import qwen_0_5b, qwen_1_5b
 from rich.console import Console
 from rich.table import Table
 from transformers import AutoModelForCausalLM, Qwen2ForCausalLM
@@ -34,6 +36,7 @@ from archer.engines.local.update import Updater
 from archer.generation.batch import Responses
 from archer.generation.device import Compute, set_up
 from archer.generation.judge import Judged
+from archer.generation.model import prepare_for_cuda, set_gradient_checkpointing
 from archer.generation.policy import Policy
 from archer.influence import InfluenceConfig
 from archer.rewards import RewardResult
@@ -46,11 +49,14 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", choices=["tiny", "1.5b"], default="tiny")
+    parser.add_argument("--model", choices=["tiny", "0.5b", "1.5b"], default="tiny")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--rows", type=int, default=128, help="responses per step")
     parser.add_argument("--prompt", type=int, default=11, help="tokens per prompt")
     parser.add_argument("--length", type=int, default=34, help="tokens per response")
+    parser.add_argument("--ragged", action="store_true", help="lengths from a tenth of --length up to it")
+    parser.add_argument("--groups", type=int, default=0, help="prompts that are traced; 0: all")
+    parser.add_argument("--profile", help="write a table of one traced update's kernels to this file")
     parser.add_argument("--budget", type=int, default=16384, help="tokens per micro-batch")
     parser.add_argument("--rounds", type=int, default=10, help="updates per side")
     parser.add_argument("--factor", type=int, default=InfluenceConfig().projection_dim_factor)
@@ -66,13 +72,10 @@ def make_model(options: argparse.Namespace, compute: Compute) -> torch.nn.Module
         model = AutoModelForCausalLM.from_pretrained(tiny_reasoner_path(), dtype=torch.float32)
     else:
         with torch.device(compute.device):
-            model = Qwen2ForCausalLM(qwen_1_5b())
+            model = Qwen2ForCausalLM(qwen_0_5b() if options.model == "0.5b" else qwen_1_5b())
     model.to(compute.device)
-    if options.checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-        model.train()
-    else:
-        model.eval()
+    set_gradient_checkpointing(model, options.checkpointing)
+    prepare_for_cuda(model, compute)
     return model
 
 
@@ -80,11 +83,14 @@ def make_experience(options: argparse.Namespace, vocabulary: int) -> Experience:
     """Random responses, half of each group accepted, with the advantages GRPO would give them."""
     generator = torch.Generator().manual_seed(0)
     rows, length = options.rows, options.length
+    lengths = torch.full((rows,), length)
+    if options.ragged:
+        lengths = torch.randint(length // 10, length + 1, (rows,), generator=generator)
     prompt = Prompt(0, (), tuple(range(1, options.prompt + 1)), "none", "", {})
     responses = Responses(
         prompts=(prompt,) * rows,
         tokens=torch.randint(1, vocabulary, (rows, length), generator=generator),
-        mask=torch.ones(rows, length, dtype=torch.bool),
+        mask=torch.arange(length) < lengths[:, None],
         log_probs=torch.zeros(rows, length),
         finished=torch.ones(rows, dtype=torch.bool),
     )
@@ -106,7 +112,10 @@ def make_updater(options: argparse.Namespace, policy: Policy, optimizer: torch.o
         actor_config(), ppo_mini_batch_size=options.rows, ppo_max_token_len_per_gpu=options.budget
     )
     knobs = InfluenceConfig(
-        enable=True, projection_dim_factor=options.factor, output_function=options.objective
+        enable=True,
+        projection_dim_factor=options.factor,
+        output_function=options.objective,
+        max_prompts_per_step=options.groups,
     )
     recorder = InfluenceRecorder(policy.model, knobs)
     return Updater(policy, optimizer, config, options.length, recorder=recorder)
@@ -165,6 +174,21 @@ def main() -> None:
         f"{memory[ON] / memory[OFF]:.3f}",
     )
     Console().print(table)
+    tokens = sum(len(prompt.token_ids) for prompt in experience.responses.prompts)
+    tokens += int(experience.responses.mask.sum())
+    Console().print(f"{tokens:,} tokens, {tokens / median[OFF]:,.0f} a second without influence")
+    if options.profile:
+        profile(updater, experience, options.profile)
+
+
+def profile(updater: Updater, experience: Experience, path: str) -> None:
+    """Write which kernels the time of an update goes to, without and with influence."""
+    with Path(path).open("w") as file:
+        for side in (OFF, ON):
+            with torch.profiler.profile() as seen:
+                one_update(updater, experience, side)
+            key = "self_cuda_time_total" if updater.policy.compute.device.type == "cuda" else "cpu_time_total"
+            file.write(f"{side} influence\n{seen.key_averages().table(sort_by=key, row_limit=45)}\n")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from archer.generation.config import ModelConfig, RolloutConfig
 from archer.plugins import extended
 from archer.settings import Section, knob, section
 
+DEFAULT_TOKENS = 16384  # of a micro-batch, where nothing is known of the memory
+
 
 @dataclass(frozen=True)
 class OptimConfig(Section):
@@ -56,8 +58,12 @@ class ActorConfig(Section):
 
     ppo_mini_batch_size: int = knob(64, "prompts per optimizer step", above=0)
     ppo_epochs: int = knob(1, "passes over each step's responses", above=0)
-    ppo_max_token_len_per_gpu: int = knob(
-        16384, "token budget of a micro-batch, padding included", above=0, unit="tokens"
+    ppo_max_token_len_per_gpu: int | None = knob(
+        None,
+        "token budget of a micro-batch, padding included; default: engine=local on cuda as many as fit the "
+        f"free memory, otherwise {DEFAULT_TOKENS}",
+        above=0,
+        unit="tokens",
     )
     use_dynamic_bsz: bool = knob(True, "size micro-batches by tokens; False: by ppo_micro_batch_size_per_gpu")
     ppo_micro_batch_size_per_gpu: int | None = knob(

@@ -51,6 +51,7 @@ GONE = {
     "*overlong_buffer*.log": "what is taken off is always logged: leave it out",
     "*rejection_sample": "set algorithm.filter_groups.enable=True",
     "*rejection_sample_multiplier": "set data.gen_batch_size and algorithm.filter_groups.max_num_gen_batches",
+    "engine.compile_decoding": f"set {ROLLOUT}.enforce_eager=True to decode without CUDA graphs",
     "*atomic_write": "files are always written whole: leave it out",
     "*update_summary_every": "the trace's summary is written with every step: leave it out",
     "INFLUENCE_TOTAL_STEPS": "set trainer.total_training_steps",

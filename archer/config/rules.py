@@ -17,10 +17,21 @@ LOGGERS = ("console", "tensorboard", "wandb", "trackio")
 
 def check(config: TrainConfig) -> None:
     """Raise one ArcherError that lists everything wrong with `config`; return quietly otherwise."""
-    rules = (_update, _advantages, _kl_in_reward, idle_refusals, _batches, _ranks, _run, _traces)
+    rules = (_sampler, _update, _advantages, _kl_in_reward, idle_refusals, _batches, _ranks, _run, _traces)
     problems = [problem for rule in rules for problem in rule(config)]
     if problems:
         raise configuration_error(problems)
+
+
+def _sampler(config: TrainConfig) -> Iterator[str]:
+    name, backends = config.actor_rollout_ref.rollout.name, ("auto", "hf", "vllm")
+    if config.engine.name == "local" and name not in backends:
+        yield (
+            f"actor_rollout_ref.rollout.name={name}: engine=local samples with {', '.join(backends)}; "
+            "other servers need engine=verl"
+        )
+    if config.engine.name == "verl" and name == "hf":
+        yield "actor_rollout_ref.rollout.name=hf: engine=verl samples with vllm or sglang; auto takes vllm"
 
 
 def _update(config: TrainConfig) -> Iterator[str]:

@@ -14,7 +14,7 @@ from archer.data.prompts import Prompt, PromptDataset
 from archer.evaluation.majority import Ballot, majority
 from archer.evaluation.summary import Sample, shown_truth
 from archer.generation.judge import Judge, failures_of, refuse_outage
-from archer.generation.rollout import Rollout
+from archer.generation.rollout import Sampler
 from archer.generation.sampling import SampleStreams, SamplingParams
 from archer.rewards.config import RewardConfig
 
@@ -40,7 +40,7 @@ class Evaluator:
     """Samples and judges n responses to every prompt of a dataset."""
 
     def __init__(
-        self, dataset: PromptDataset, rollout: Rollout, judge: Judge, sampling: EvalSampling
+        self, dataset: PromptDataset, rollout: Sampler, judge: Judge, sampling: EvalSampling
     ) -> None:
         self.dataset = dataset
         self.rollout = rollout

@@ -2,12 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from archer.data.prompts import Prompt
+from archer.generation.packed import Packing
 from archer.influence.factors import send
+
+
+@dataclass(frozen=True)
+class RolloutLimits:
+    """How long responses may get, how many are decoded at a time, and the longest prompt."""
+
+    max_response_length: int
+    max_num_seqs: int
+    max_prompt_length: int = 0  # what fixed memory is made for; 0: not known
 
 
 @dataclass(frozen=True)
@@ -62,24 +73,31 @@ def concatenate(parts: Sequence[Responses]) -> Responses:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Rows that go through the model together: prompt and response, right-padded to S.
+    """Rows that go through the model together, prompt and response: right-padded to S, or in one line.
 
-    Right padding needs no attention mask: in a causal model no real token sees what follows it.
-    The position that emits response token t of row r is `prompt_len[r] + t - 1`. What the program has to
-    know stays on the CPU: asking the device for it would wait for all work before.
+    Right padding needs no attention mask: in a causal model no real token sees what follows it. A line of all
+    sequences needs a packing, which says where each begins. The position that emits response token t of row
+    r is `prompt_len[r] + t - 1`. What the program has to know stays on the CPU: asking the device for it
+    would wait for all work before.
     """
 
     rows: Tensor  # [n] row numbers in the step's responses, on the CPU
-    input_ids: Tensor  # [n, S]
+    input_ids: Tensor  # [n, S], or [1, sum of lengths] with a packing
     tokens: Tensor  # [n, L] response tokens
     mask: Tensor  # [n, L] bool
     prompt_lengths: Tensor  # [n] on the CPU
     lengths: Tensor  # [n] of the responses, on the CPU
-    emitting: Tensor  # [T] where in the flattened [n, S] each response token is emitted, row by row
+    emitting: Tensor  # [T] where in the flattened input_ids each response token is emitted, row by row
     places: Tensor  # [T] where in the flattened [n, L] each response token stands
+    packing: Packing | None = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the model is called with beside the tokens."""
+        return {} if self.packing is None else self.packing.arguments
 
     def gather(self, values: Tensor) -> Tensor:
-        """Return [T, ...], the values of an [n, S, ...] tensor where response tokens are emitted."""
+        """Return [T, ...], the values of a tensor shaped like `input_ids` where tokens are emitted."""
         return values.flatten(0, 1).index_select(0, self.emitting)
 
     def scatter(self, values: Tensor) -> Tensor:
@@ -93,15 +111,23 @@ class MicroBatch:
         return self.tokens.flatten().index_select(0, self.places)
 
 
-def micro_batch(responses: Responses, rows: Sequence[int], device: torch.device) -> MicroBatch:
-    """Build the micro-batch of the given rows."""
+def micro_batch(
+    responses: Responses, rows: Sequence[int], device: torch.device, packed: bool = False
+) -> MicroBatch:
+    """Build the micro-batch of the given rows; `packed`: in one line instead of padded."""
     part = responses.rows(rows)
     sequences = [
         torch.cat([torch.tensor(prompt.token_ids, dtype=torch.long), tokens[mask]])
         for prompt, tokens, mask in zip(part.prompts, part.tokens, part.mask, strict=True)
     ]
-    input_ids = torch.nn.utils.rnn.pad_sequence(sequences, batch_first=True)
     prompt_lengths = torch.tensor([len(prompt.token_ids) for prompt in part.prompts])
+    if packed:
+        totals = torch.tensor([len(sequence) for sequence in sequences])
+        input_ids = torch.cat(sequences)[None]
+        begins = totals.cumsum(0) - totals
+    else:
+        input_ids = torch.nn.utils.rnn.pad_sequence(sequences, batch_first=True)
+        begins = torch.arange(len(sequences)) * input_ids.shape[1]
     row, token = part.mask.nonzero(as_tuple=True)
     return MicroBatch(
         rows=torch.as_tensor(rows, dtype=torch.long),
@@ -110,27 +136,30 @@ def micro_batch(responses: Responses, rows: Sequence[int], device: torch.device)
         mask=send(part.mask, device),
         prompt_lengths=prompt_lengths,
         lengths=part.lengths,
-        emitting=send(row * input_ids.shape[1] + prompt_lengths[row] + token - 1, device),
+        emitting=send((begins + prompt_lengths)[row] + token - 1, device),
         places=send(row * part.mask.shape[1] + token, device),
+        packing=Packing.of(totals, device) if packed else None,
     )
 
 
-def split_by_tokens(lengths: Sequence[int], rows: Sequence[int], budget: int) -> list[list[int]]:
-    """Divide `rows` into micro-batches of at most `budget` tokens, padding counted, longest rows first.
+def split_by_tokens(
+    lengths: Sequence[int], rows: Sequence[int], budget: int, packed: bool = False
+) -> list[list[int]]:
+    """Divide `rows` into micro-batches of at most `budget` tokens, longest rows first.
 
-    `lengths[i]` is the length of row i. Sorting by length keeps the padding small; the order is
-    deterministic. A row longer than the budget goes alone. As few micro-batches as the budget allows, the
-    largest of them as small as that number allows: a short one left over would keep a GPU waiting for the
-    program.
+    `lengths[i]` is the length of row i. Padding counts, unless the rows of a micro-batch are `packed`;
+    sorting by length keeps it small. The order is deterministic. A row longer than the budget goes alone. As
+    few micro-batches as the budget allows, the largest of them as small as that number allows: a short one
+    left over would keep a GPU waiting for the program.
     """
     order = sorted(rows, key=lambda r: (-lengths[r], r))
     if not order:
         return []
-    parts = _filled(lengths, order, budget)
+    parts = _filled(lengths, order, budget, packed)
     enough, too_small = budget, 0
     while enough - too_small > 1:
         between = (enough + too_small) // 2
-        evener = _filled(lengths, order, between)
+        evener = _filled(lengths, order, between, packed)
         if len(evener) > len(parts):
             too_small = between
         else:
@@ -138,14 +167,18 @@ def split_by_tokens(lengths: Sequence[int], rows: Sequence[int], budget: int) ->
     return parts
 
 
-def _filled(lengths: Sequence[int], order: Sequence[int], budget: int) -> list[list[int]]:
+def _filled(lengths: Sequence[int], order: Sequence[int], budget: int, packed: bool) -> list[list[int]]:
     """Fill one micro-batch after the other."""
     parts: list[list[int]] = []
+    held = 0
     for row in order:
-        if parts and lengths[parts[-1][0]] * (len(parts[-1]) + 1) <= budget:
+        width = lengths[row] if packed else lengths[parts[-1][0]] if parts else 0
+        if parts and held + width <= budget:
             parts[-1].append(row)
+            held += width
         else:
             parts.append([row])
+            held = lengths[row]
     return parts
 
 

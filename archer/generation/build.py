@@ -5,12 +5,14 @@ Cheapest first, so that mistakes show early: tokenizer, prompts, rewards, then t
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from transformers import PreTrainedModel
 
 from archer.data.config import DataConfig
 from archer.data.prompts import PromptDataset
+from archer.generation.batch import RolloutLimits
 from archer.generation.config import ComputeConfig, ModelConfig, RolloutConfig
 from archer.generation.device import Compute, set_up
 from archer.generation.judge import Judge
@@ -19,6 +21,7 @@ from archer.generation.model import (
     check_same_model,
     load_policy,
     load_tokenizer,
+    named_weights,
     stop_token_ids,
 )
 from archer.generation.requirements import (
@@ -29,7 +32,8 @@ from archer.generation.requirements import (
     check_vocabulary,
     load_dataset,
 )
-from archer.generation.rollout import Rollout, RolloutLimits
+from archer.generation.rollout import Rollout, Sampler
+from archer.generation.vllm_backend import VllmRollout, vllm_is_installed
 from archer.rewards import RewardScorer
 from archer.rewards.config import RewardConfig
 
@@ -54,8 +58,7 @@ class Generation:
     datasets: Mapping[str, PromptDataset]  # by the setting or option that names their files
     scorer: RewardScorer
     model: PreTrainedModel  # the policy
-    sampling_weights: SamplingWeights  # what samples: the policy, or a narrower copy of it
-    rollout: Rollout
+    rollout: Sampler
     judge: Judge
 
 
@@ -86,7 +89,7 @@ def build_generation(
         for key, named in prompts.items()
     }
     every = [prompt for dataset in datasets.values() for prompt in dataset]
-    longest = max(len(prompt.token_ids) for prompt in every) if fit_prompts else data.max_prompt_length
+    longest = max(len(prompt.token_ids) for prompt in every)
     scorer = RewardScorer(reward)
     for key, dataset in datasets.items():
         check_rewards(scorer, dataset, key)
@@ -102,14 +105,28 @@ def build_generation(
     check_vocabulary(policy, every)
     check_forward(policy, compute)
     stop_ids = stop_token_ids(policy, tokenizer)
-    sampling_weights = SamplingWeights(policy, compute, trains)
-    sampler = Rollout(
-        sampling_weights.model,
-        compute,
-        RolloutLimits(data.max_response_length, rollout.max_num_seqs, longest),
-        stop_ids,
-        min(tokenizer.pad_token_id, stop_ids[-1]),  # masked, but the model must have an embedding for it
-        engine.compile_decoding,
-    )
+    pad_id = min(tokenizer.pad_token_id, stop_ids[-1])  # masked, but the model must have an embedding for it
+    sampler: Sampler
+    limits = RolloutLimits(data.max_response_length, rollout.max_num_seqs, longest)
+    if backend_name(rollout, compute) == "vllm":
+        weights_of = partial(named_weights, policy)
+        sampler = VllmRollout(source, rollout, compute, limits, stop_ids, pad_id, weights_of)
+    else:
+        sampler = Rollout(
+            SamplingWeights(policy, compute, trains),
+            compute,
+            limits,
+            stop_ids,
+            pad_id,
+            graphs=not rollout.enforce_eager,
+        )
     judge = Judge(scorer, tokenizer, reward.reward_kwargs.overlong_buffer_cfg, data.max_response_length)
-    return Generation(compute, tokenizer, datasets, scorer, policy, sampling_weights, sampler, judge)
+    return Generation(compute, tokenizer, datasets, scorer, policy, sampler, judge)
+
+
+def backend_name(rollout: RolloutConfig, compute: Compute) -> str:
+    """What `actor_rollout_ref.rollout.name` comes to: `hf` or `vllm`."""
+    if rollout.name != "auto":
+        return rollout.name
+    on_gpu = compute.device.type == "cuda" and compute.mixed
+    return "vllm" if on_gpu and vllm_is_installed() else "hf"

@@ -14,7 +14,11 @@ class ModelConfig(Section):
     tokenizer_path: str | None = knob(None, "tokenizer folder or hub id; default: the model's own")
     custom_chat_template: str | None = knob(None, "Jinja chat template that replaces the tokenizer's")
     trust_remote_code: bool = knob(False, "run model code that comes with the checkpoint")
-    enable_gradient_checkpointing: bool = knob(True, "recompute activations in the backward pass")
+    enable_gradient_checkpointing: Literal["auto", True, False] = knob(
+        "auto",
+        "recompute activations in the backward pass; auto: engine=local on cuda only where they do not fit, "
+        "otherwise always",
+    )
     override_config: dict[str, Any] = knob(
         {}, "fields of the model's configuration to change, e.g. attn_implementation"
     )
@@ -41,12 +45,24 @@ class ValKwargs(Section):
 class RolloutConfig(Section):
     """Sampling of responses."""
 
+    name: str = knob(
+        "auto",
+        "what samples. engine=local: hf (the model itself) or vllm; auto: vllm where it is installed and the "
+        "run is on cuda in bfloat16, else hf. engine=verl: vllm, sglang; auto: vllm",
+    )
     n: int = knob(8, "responses per prompt (the group size)", above=0)
     temperature: float = knob(1.0, "sampling temperature; log-probs and entropy are taken at it", above=0)
     top_p: float = knob(1.0, "nucleus sampling", above=0, at_most=1)
     top_k: int = knob(-1, "sample from the k likeliest tokens; -1: all", at_least=1, also=(-1,))
     seed: int = knob(42, "seed of the sampling")
     max_num_seqs: int = knob(256, "responses decoded at a time", above=0)
+    gpu_memory_utilization: float = knob(
+        0.5, "share of the GPU's memory that vLLM may take", above=0, at_most=1, needs="name!=hf"
+    )
+    enforce_eager: bool = knob(False, "decode without CUDA graphs: slower, starts sooner")
+    free_cache_engine: bool = knob(
+        True, "vLLM gives its memory back while the policy is updated", needs="name!=hf"
+    )
     log_prob_max_token_len_per_gpu: int | None = knob(
         None,
         "token budget of a forward-only micro-batch; default: actor.ppo_max_token_len_per_gpu",
@@ -66,9 +82,4 @@ class ComputeConfig(Section):
     )
     threads: int = knob(
         0, "CPU threads of the training process, at most its cores; 0: all of them", at_least=0
-    )
-    compile_decoding: bool = knob(
-        True,
-        "engine=local on cuda: static cache and compiled decoding",
-        needs="name=local; device!=cpu",
     )

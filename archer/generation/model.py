@@ -13,6 +13,8 @@ from archer.data.builtin import tiny_reasoner_path
 from archer.errors import ArcherError
 from archer.generation.config import ModelConfig
 from archer.generation.device import Compute
+from archer.generation.fused import fuse
+from archer.generation.packed import NAME, can_pack, is_packed, use_packed_attention
 
 BUILTIN = "builtin:tiny_reasoner"
 
@@ -73,14 +75,30 @@ def load_policy(config: ModelConfig, compute: Compute, exact: bool = False) -> P
     )
     _check_tensors(model, loaded, config.path, exact)
     model.to(compute.device)
-    if config.enable_gradient_checkpointing:
+    set_gradient_checkpointing(model, bool(config.enable_gradient_checkpointing))
+    disable_dropout(model)
+    _repair_generation_config(model)
+    prepare_for_cuda(model, compute)
+    return model
+
+
+def set_gradient_checkpointing(model: PreTrainedModel, on: bool) -> None:
+    """Compute activations again in the backward pass, or keep them."""
+    if on:
         model.gradient_checkpointing_enable({"use_reentrant": False})
         model.train()  # checkpointing is active in training mode only
     else:
+        model.gradient_checkpointing_disable()
         model.eval()
-    disable_dropout(model)
-    _repair_generation_config(model)
-    return model
+
+
+def prepare_for_cuda(model: PreTrainedModel, compute: Compute) -> None:
+    """Let sequences go without padding and fuse what can be fused, where the GPU's 16-bit kernels allow."""
+    if compute.device.type != "cuda" or not compute.mixed or not can_pack(model):
+        return
+    if not is_packed(model):  # flash-attention's own package, where it was asked for, packs as well
+        use_packed_attention(model)
+    fuse(model)
 
 
 def _check_tensors(model: PreTrainedModel, loaded: dict[str, Any], path: str, exact: bool) -> None:
@@ -226,6 +244,11 @@ def _load(kind: Any, path: str, source: str, **options: Any) -> Any:
         ) from error
 
 
+def named_weights(model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield every parameter by its name in the model's files, tied ones once."""
+    yield from ((name, parameter.detach()) for name, parameter in model.named_parameters())
+
+
 class SamplingWeights:
     """The model that the rollout uses: the policy itself in float32, a narrower copy otherwise.
 
@@ -238,6 +261,8 @@ class SamplingWeights:
         self.model = copy.deepcopy(policy) if compute.mixed and trains else policy
         if compute.mixed or not trains:
             narrow(self.model, compute)
+        if is_packed(self.model) and self.model.config._attn_implementation != NAME:
+            use_packed_attention(self.model)  # which also decodes
 
     @torch.no_grad()
     def refresh(self) -> None:

@@ -1,8 +1,7 @@
 """Log-probabilities and entropies of response tokens under a model.
 
-The head (hidden size x vocabulary) runs only at the positions that emit response tokens, a chunk of
-tokens at a time, and is recomputed in the backward pass where a chunk is large: the [tokens, vocabulary]
-matrix of logits never exists as a whole.
+The head (hidden size x vocabulary) runs only at the positions that emit response tokens, a chunk of tokens at
+a time (`generation/head.py`): the [tokens, vocabulary] matrix of logits never exists as a whole.
 """
 
 from dataclasses import dataclass
@@ -14,9 +13,8 @@ from transformers import PreTrainedModel
 
 from archer.generation.batch import MicroBatch
 from archer.generation.device import Compute
-
-CHUNK_ELEMENTS = 2**27  # logits per chunk: 512 MiB of float32
-RECOMPUTE_ELEMENTS = 2**24  # smaller chunks are kept for the backward pass instead of recomputed
+from archer.generation.head import CHUNK_ELEMENTS, head_statistics, token_statistics
+from archer.generation.packed import is_packed
 
 
 @dataclass(frozen=True)
@@ -55,6 +53,11 @@ class Policy:
         """Run the head at every position in one piece, for a tracer that reads it like any other module."""
         self._plain_head = False
 
+    @property
+    def packs(self) -> bool:
+        """Whether micro-batches may come as one line of sequences, without padding."""
+        return is_packed(self.model)
+
     def token_stats(self, batch: MicroBatch, entropy_grad: bool = False) -> TokenStats:
         """Run the model on a micro-batch; gradients flow when grad mode is on.
 
@@ -63,10 +66,12 @@ class Policy:
         tokens = batch.response_tokens
         with self.compute.autocast():
             if self._plain_head:
-                hidden = self.model.base_model(input_ids=batch.input_ids, use_cache=False).last_hidden_state
+                hidden = self.model.base_model(
+                    input_ids=batch.input_ids, use_cache=False, **batch.arguments
+                ).last_hidden_state
                 log_probs, entropy = self._through_head(batch.gather(hidden), tokens, entropy_grad)
             else:
-                logits = self.model(input_ids=batch.input_ids, use_cache=False).logits
+                logits = self.model(input_ids=batch.input_ids, use_cache=False, **batch.arguments).logits
                 log_probs, entropy = token_statistics(
                     batch.gather(logits), tokens, self.temperature, entropy_grad
                 )
@@ -74,25 +79,17 @@ class Policy:
 
     def _through_head(self, hidden: Tensor, tokens: Tensor, entropy_grad: bool) -> tuple[Tensor, Tensor]:
         head = self.model.get_output_embeddings()
-        vocabulary = head.weight.shape[0]
-        size = max(1, CHUNK_ELEMENTS // vocabulary)
+        if not entropy_grad:
+            return head_statistics(head, hidden, tokens, self.temperature)
+        size = max(1, CHUNK_ELEMENTS // head.weight.shape[0])
 
         def chunk(h: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
             return token_statistics(head(h), t, self.temperature, entropy_grad)
 
-        def recomputed(h: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-            if entropy_grad or torch._C._current_graph_task_id() == -1:
-                return chunk(h, t)
-            # Inside the backward only what has a gradient is wanted again.
-            log_probs = token_log_probs(head(h), t, self.temperature)[0]
-            return log_probs, torch.empty_like(log_probs.detach())
-
-        parts = []
-        for h, t in zip(hidden.split(size), tokens.split(size), strict=True):
-            if torch.is_grad_enabled() and len(h) * vocabulary > RECOMPUTE_ELEMENTS:
-                parts.append(checkpoint(recomputed, h, t, use_reentrant=False))
-            else:
-                parts.append(chunk(h, t))
+        parts = [
+            checkpoint(chunk, h, t, use_reentrant=False)
+            for h, t in zip(hidden.split(size), tokens.split(size), strict=True)
+        ]
         return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
 
     @torch.no_grad()
@@ -120,34 +117,3 @@ class Policy:
             return False
         hidden, head_input, head_output = seen
         return torch.equal(hidden, head_input) and torch.equal(head_output.float(), logits.float())
-
-
-def token_log_probs(
-    logits: Tensor,  # [T, V]
-    tokens: Tensor,  # [T]
-    temperature: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # [T], [T], [T, V]
-    """Return log pi(token) = z_a - logsumexp(z), the logsumexp, and z = logits / temperature, in float32."""
-    z = logits.float()
-    if temperature != 1:
-        z = z / temperature
-    normaliser = z.logsumexp(-1)
-    return z.gather(-1, tokens[:, None])[:, 0] - normaliser, normaliser, z
-
-
-def token_statistics(
-    logits: Tensor,  # [T, V]
-    tokens: Tensor,  # [T]
-    temperature: float,
-    entropy_grad: bool = False,
-) -> tuple[Tensor, Tensor]:  # [T], [T]
-    """Return log pi(token) and the entropy of pi = softmax(logits / temperature), in float32.
-
-    log pi(a) = z_a - logsumexp(z),   H = logsumexp(z) - sum_v pi_v z_v,   z = logits / temperature.
-    """
-    log_probs, normaliser, z = token_log_probs(logits, tokens, temperature)
-    with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_grad):
-        probs = (z - normaliser[:, None]).exp()
-        # A logit of -inf has probability 0 and adds nothing, but 0 * -inf would be NaN.
-        entropy = normaliser - (probs * z.masked_fill(probs == 0, 0.0)).sum(-1)
-    return log_probs, entropy

@@ -1,12 +1,12 @@
-"""Sampling of responses with a key-value cache.
+"""Sampling of responses with the model itself.
 
-A prompt is read once and its cache is shared out to the n responses of its group; rows that have ended
-leave the batch. On CUDA decoding runs on a static cache through a compiled forward instead (`static.py`),
-where shapes must not change, so rows stay until all have ended.
+On CUDA the decoder of `decoder.py` does it, where the model's attention can be packed. Elsewhere a prompt is
+read once, its cache is shared out to the n responses of its group, and rows that have ended leave the batch.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -14,21 +14,33 @@ from transformers import DynamicCache, PreTrainedModel
 
 from archer.data.prompts import Prompt
 from archer.errors import ArcherError
-from archer.generation.batch import Responses, concatenate
-from archer.generation.cache import StaticDecoder, growing_cache
+from archer.generation.batch import Responses, RolloutLimits, concatenate
+from archer.generation.cache import growing_cache
+from archer.generation.decoder import Decoder
 from archer.generation.device import Compute
+from archer.generation.model import SamplingWeights
+from archer.generation.packed import NAME
 from archer.generation.sampling import Draws, SampleStreams, SamplingParams, sample_tokens
 
 COMPACT_SHARE = 0.75  # drop ended rows once fewer than this share of the batch is still going
 
 
-@dataclass(frozen=True)
-class RolloutLimits:
-    """How long responses may get and how many are decoded at a time."""
+class Sampler(Protocol):
+    """Prompts in, responses with log-probs out: what training and evaluation ask of a backend."""
 
-    max_response_length: int
-    max_num_seqs: int
-    max_prompt_length: int = 0  # lets static decoding use one cache length for all batches
+    def generate(
+        self, prompts: Sequence[Prompt], n: int, params: SamplingParams, streams: SampleStreams
+    ) -> Responses:
+        """Return n responses per prompt, those of a prompt in consecutive rows."""
+        ...
+
+    def rest(self) -> None:
+        """Give back what memory can be had again, until the next responses are wanted."""
+        ...
+
+    def refresh(self) -> None:
+        """Take over the policy's current weights."""
+        ...
 
 
 class Rollout:
@@ -36,19 +48,33 @@ class Rollout:
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        weights: SamplingWeights,
         compute: Compute,
         limits: RolloutLimits,
         stop_ids: Sequence[int],
         pad_id: int,
-        compile_decoding: bool = False,
+        graphs: bool = True,
     ) -> None:
-        self.model = model
+        self.weights = weights
         self.compute = compute
         self.limits = limits
         self.pad_id = pad_id
         self.stop_ids = torch.tensor(stop_ids, device=compute.device)
-        self._static = StaticDecoder(model) if compile_decoding and compute.device.type == "cuda" else None
+        self._decoder = None
+        if weights.model.config._attn_implementation == NAME and limits.max_prompt_length:
+            self._decoder = Decoder(self.model, limits, self.stop_ids, pad_id, graphs)
+
+    @property
+    def model(self) -> PreTrainedModel:
+        """The model that samples."""
+        return self.weights.model
+
+    def rest(self) -> None:
+        """Nothing is given back: the decoder's graphs know where their memory is."""
+
+    def refresh(self) -> None:
+        """Take over the policy's current weights."""
+        self.weights.refresh()
 
     @torch.no_grad()
     def generate(
@@ -59,10 +85,21 @@ class Rollout:
         Every response draws from a stream of its own: `max_num_seqs` and the company of other prompts change
         its tokens no more than their rounding of the logits does.
         """
-        n_at_once = min(n, self.limits.max_num_seqs)
-        groups_at_once = self.limits.max_num_seqs // n_at_once  # 1 where a group has to be divided
         training = self.model.training
         self.model.eval()  # in training mode gradient checkpointing would switch the cache off
+        if self._decoder is not None:
+            responses = self._decoder.generate(prompts, n, params, streams)
+        else:
+            responses = self._in_batches(prompts, n, params, streams)
+        self.model.train(training)
+        _refuse_not_finite(responses)
+        return responses
+
+    def _in_batches(
+        self, prompts: Sequence[Prompt], n: int, params: SamplingParams, streams: SampleStreams
+    ) -> Responses:
+        n_at_once = min(n, self.limits.max_num_seqs)
+        groups_at_once = self.limits.max_num_seqs // n_at_once  # 1 where a group has to be divided
         parts = []
         for start in range(0, len(prompts), groups_at_once):
             some = prompts[start : start + groups_at_once]
@@ -71,7 +108,6 @@ class Rollout:
                 number = torch.arange(len(some) * count, device=self.compute.device)
                 draws = streams.draws(number // count + start, number % count + done)
                 parts.append(self._generate(some, count, params, draws))
-        self.model.train(training)
         return concatenate(parts)
 
     def _generate(self, prompts: Sequence[Prompt], n: int, params: SamplingParams, draws: Draws) -> Responses:
@@ -88,9 +124,7 @@ class Rollout:
                 if out.full or bool((out.ended[state.rows]).all()):
                     break
                 state = self._decode(state, tokens, out)
-        responses = out.responses(tuple(prompt for prompt in prompts for _ in range(n)))
-        _refuse_not_finite(responses)
-        return responses
+        return out.responses(tuple(prompt for prompt in prompts for _ in range(n)))
 
     def _prefill(self, prompts: Sequence[Prompt], n: int) -> "_State":
         """Read every prompt once (left-padded), then repeat its cache for the n responses of the group."""
@@ -102,8 +136,7 @@ class Rollout:
             ids[row, longest - len(prompt.token_ids) :] = torch.tensor(prompt.token_ids, device=device)
         real = torch.arange(longest, device=device) >= (longest - lengths)[:, None]  # [P, S]
         padded = not bool(real.all())
-        # With the configuration the cache forgets what leaves a sliding window; the static one wants it all.
-        cache = growing_cache(self.model.config) if self._static is None else DynamicCache()
+        cache = growing_cache(self.model.config)
         output = self.model(
             input_ids=ids,
             attention_mask=real.long() if padded else None,
@@ -113,23 +146,16 @@ class Rollout:
             logits_to_keep=1,
         )
         cache.batch_repeat_interleave(n)
-        state = _State(
+        return _State(
             rows=torch.arange(len(prompts) * n, device=device),
             logits=output.logits[:, -1].repeat_interleave(n, 0),
             positions=lengths.repeat_interleave(n),
             real=real.repeat_interleave(n, 0) if padded else None,
-            cache=cache if self._static is None else DynamicCache(),  # the static decoder has its own copy
+            cache=cache,
         )
-        if self._static is not None:
-            total = max(longest, self.limits.max_prompt_length) + self.limits.max_response_length
-            self._static.start(cache, longest, total - longest, state.real)
-        return state
 
     def _decode(self, state: "_State", tokens: Tensor, out: "_Transcript") -> "_State":
         """Feed the sampled tokens and return the state that emits the next ones."""
-        if self._static is not None:
-            logits = self._static.step(tokens, state.positions)
-            return _State(state.rows, logits, state.positions + 1, state.real, state.cache)
         state, tokens = _compact(state, tokens, out.ended)
         real = state.real
         if real is not None:

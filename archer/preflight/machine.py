@@ -16,8 +16,7 @@ import torch
 from omegaconf import OmegaConf
 
 from archer.config.root import TrainConfig
-from archer.engines.verl.settings import rollout_name
-from archer.engines.verl.translate import on_cpu, ranks
+from archer.engines.verl.translate import on_cpu, ranks, rollout_name
 from archer.engines.verl.versions import LOCAL, check_versions, installed
 from archer.engines.verl.versions import problem as version_problem
 from archer.errors import ArcherError
@@ -25,6 +24,7 @@ from archer.generation.device import set_up
 from archer.preflight.memory import Demand, gib, local_demand, verl_demand
 from archer.preflight.model import ModelFacts, ModelShape
 from archer.preflight.report import Finding, note, ok, problem
+from archer.training.portions import token_budget
 
 RAY_RUNS_HERE = Path("/tmp/ray/ray_current_cluster")  # written by `ray start`
 TIGHT = 0.9  # an estimate above this share of the memory is worth a note
@@ -135,7 +135,7 @@ def room(on_gpu: bool) -> int:
 def what_would_fit(config: TrainConfig, facts: ModelFacts, device: str, there: int) -> str:
     """Halve what is sampled and computed at a time until the local engine fits, and say how it did."""
     options = config.actor_rollout_ref
-    rows, tokens = options.rollout.max_num_seqs, options.actor.ppo_max_token_len_per_gpu
+    rows, tokens = options.rollout.max_num_seqs, token_budget(options.actor)
     while rows > 1:
         rows, tokens = rows // 2, max(tokens // 2, 1024)  # smaller micro-batches save nothing worth having
         rollout = replace(options.rollout, max_num_seqs=rows)

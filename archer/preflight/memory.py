@@ -17,13 +17,13 @@ from omegaconf import OmegaConf
 
 from archer.algorithms.advantages.base import ADVANTAGES
 from archer.config.root import TrainConfig
-from archer.generation.policy import CHUNK_ELEMENTS
+from archer.generation.head import CHUNK_ELEMENTS
 from archer.influence.capture import KEEP_ALL
 from archer.influence.costs import bytes_per_token, solve_bytes
 from archer.influence.modules import traced_modules
 from archer.preflight.model import ModelFacts, ModelShape
 from archer.preflight.report import Finding, note
-from archer.training.portions import PORTION
+from archer.training.portions import PORTION, token_budget
 
 GIB = 2**30
 PROGRAM = int(0.6 * GIB)
@@ -76,10 +76,10 @@ def local_demand(config: TrainConfig, facts: ModelFacts, device: str) -> Demand:
     prompts = max(1, rows // rollout.n) * config.data.max_prompt_length
     nucleus = min(rollout.top_p, rollout.val_kwargs.top_p) < 1
     positions = -(-_longest(config) // CACHE_STEP) * CACHE_STEP
-    static = device == "cuda" and config.engine.compile_decoding  # kept between steps, rows a power of two
+    static = device == "cuda"  # kept between steps, rows a power of two
     cached = cache_bytes(shape, 1 << (rows - 1).bit_length() if static else rows, positions, width)
     tokens = _micro_batch(config)
-    saved = config.actor_rollout_ref.model.enable_gradient_checkpointing
+    saved = bool(config.actor_rollout_ref.model.enable_gradient_checkpointing)
     layer = inside_layer_bytes(shape, tokens, width, saved)
     return Demand(
         (
@@ -112,7 +112,7 @@ def verl_demand(config: TrainConfig, facts: ModelFacts, device_bytes: int | None
     shape = facts.shape
     weights, gradients, moments = state_bytes(shape, ranks)
     parallel = OmegaConf.select(own, "actor_rollout_ref.rollout.tensor_model_parallel_size") or 1
-    share = OmegaConf.select(own, "actor_rollout_ref.rollout.gpu_memory_utilization") or 0.5
+    share = config.actor_rollout_ref.rollout.gpu_memory_utilization
     least = (width * shape.parameters + cache_bytes(shape, 1, _longest(config), width)) // parallel
     rollout = least if device_bytes is None else max(least, int(share * device_bytes))
     offloads = "actor_rollout_ref.actor.fsdp_config"
@@ -124,7 +124,7 @@ def verl_demand(config: TrainConfig, facts: ModelFacts, device_bytes: int | None
     reference = weights if config.needs_reference else 0
     critic = critic_bytes(config, shape, ranks)
     tokens = _micro_batch(config)
-    saved = config.actor_rollout_ref.model.enable_gradient_checkpointing
+    saved = bool(config.actor_rollout_ref.model.enable_gradient_checkpointing)
     layer = inside_layer_bytes(shape, tokens, width, saved)
     return Demand(
         (
@@ -210,7 +210,7 @@ def _micro_batch(config: TrainConfig) -> int:
     every = actor.ppo_mini_batch_size * config.actor_rollout_ref.rollout.n * _longest(config)
     if not actor.use_dynamic_bsz:
         return min(every, (actor.ppo_micro_batch_size_per_gpu or 1) * _longest(config))
-    return min(every, max(actor.ppo_max_token_len_per_gpu, _longest(config)))
+    return min(every, max(token_budget(actor), _longest(config)))
 
 
 def state_bytes(shape: ModelShape, ranks: int = 1) -> tuple[int, int, int]:

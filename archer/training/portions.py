@@ -6,15 +6,20 @@ Kept for a whole mini-batch of long responses, token factors would outgrow the m
 from collections.abc import Hashable, Sequence
 from itertools import groupby
 
-from archer.config.actor import ActorConfig
+from archer.config.actor import DEFAULT_TOKENS, ActorConfig
 
 PORTION = 8  # micro-batches' worth of tokens whose factors are kept at a time, where groups are that small
+
+
+def token_budget(config: ActorConfig) -> int:
+    """Tokens of a micro-batch; the local engine has put a number in the place of `auto` before it asks."""
+    return config.ppo_max_token_len_per_gpu or DEFAULT_TOKENS
 
 
 def portion_tokens(config: ActorConfig, longest: int) -> int:
     """Tokens of `PORTION` micro-batches; `longest` is the length of the longest row."""
     if config.use_dynamic_bsz:
-        return PORTION * config.ppo_max_token_len_per_gpu
+        return PORTION * token_budget(config)
     assert config.ppo_micro_batch_size_per_gpu is not None
     return PORTION * config.ppo_micro_batch_size_per_gpu * longest
 

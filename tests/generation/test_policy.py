@@ -4,9 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from archer.generation import head as head_module
 from archer.generation import policy as policy_module
 from archer.generation.batch import micro_batch
-from archer.generation.policy import Policy, token_statistics
+from archer.generation.head import token_statistics
+from archer.generation.packed import use_packed_attention
+from archer.generation.policy import Policy
 
 PROMPTS, RESPONSES = [3, 1, 6, 2], [4, 7, 1, 5]
 CPU = torch.device("cpu")
@@ -34,14 +37,15 @@ def test_token_stats_are_those_of_the_full_distribution(
     torch.testing.assert_close(stats.entropy.double(), entropy, atol=2e-5, rtol=1e-5)
 
 
-def test_the_head_runs_at_response_positions_only(qwen2, compute, make_responses):
-    model = qwen2(tied=False)
-    policy = Policy(model, compute, 1.0)
-    seen = []
-    handle = model.lm_head.register_forward_hook(lambda module, args, output: seen.append(output.shape))
-    policy.token_stats(micro_batch(make_responses(PROMPTS, RESPONSES), range(4), CPU))
-    handle.remove()
-    assert seen == [torch.Size([sum(RESPONSES), 50])]
+def test_the_head_runs_at_response_positions_only(monkeypatch, qwen2, compute, make_responses):
+    policy = Policy(qwen2(tied=False), compute, 1.0)
+    seen, real = [], head_module.F.linear
+    monkeypatch.setattr(head_module.F, "linear", lambda x, w, b: seen.append(len(x)) or real(x, w, b))
+    batch = micro_batch(make_responses(PROMPTS, RESPONSES), range(4), CPU)
+    hidden = policy.model.base_model(input_ids=batch.input_ids).last_hidden_state
+    seen.clear()
+    policy._through_head(batch.gather(hidden), batch.response_tokens, entropy_grad=False)
+    assert seen == [sum(RESPONSES)]
 
 
 def test_running_the_head_everywhere_gives_the_same_values(qwen2, compute, make_responses):
@@ -82,35 +86,65 @@ def test_a_row_does_not_depend_on_the_rows_beside_it_nor_on_padding(any_model, c
         assert (together.entropy[place, length:] == 0).all()
 
 
-@pytest.mark.parametrize(("chunk", "recompute"), [(1, 10**9), (150, 10**9), (150, 0), (10**9, 0)])
+@pytest.mark.parametrize("entropy_grad", [False, True])
+@pytest.mark.parametrize(("chunk", "kept"), [(1, 10**9), (150, 10**9), (150, 0), (10**9, 0)])
 def test_chunks_and_recomputation_change_neither_values_nor_gradients(
-    monkeypatch, any_model, compute, make_responses, chunk, recompute
+    monkeypatch, any_model, compute, make_responses, chunk, kept, entropy_grad
 ):
     batch = micro_batch(make_responses(PROMPTS, RESPONSES), range(4), CPU)
     policy = Policy(any_model, compute, 0.8)
     whole = policy.token_stats(batch, entropy_grad=True)
-    expected = gradients(any_model, whole.log_probs, whole.entropy)
+    of = [whole.log_probs, whole.entropy] if entropy_grad else [whole.log_probs]
+    expected = gradients(any_model, *of)
     monkeypatch.setattr(policy_module, "CHUNK_ELEMENTS", chunk)
-    monkeypatch.setattr(policy_module, "RECOMPUTE_ELEMENTS", recompute)
-    parts = policy.token_stats(batch, entropy_grad=True)
+    monkeypatch.setattr(head_module, "CHUNK_ELEMENTS", chunk)
+    monkeypatch.setattr(head_module, "kept_bytes", lambda device: kept)
+    parts = policy.token_stats(batch, entropy_grad)
     torch.testing.assert_close(parts.log_probs, whole.log_probs, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(parts.entropy, whole.entropy, atol=1e-5, rtol=1e-5)
-    for got, wanted in zip(gradients(any_model, parts.log_probs, parts.entropy), expected, strict=True):
+    of = [parts.log_probs, parts.entropy] if entropy_grad else [parts.log_probs]
+    for got, wanted in zip(gradients(any_model, *of), expected, strict=True):
         torch.testing.assert_close(got, wanted, atol=2e-3, rtol=1e-4)
 
 
-def test_recomputation_is_really_used_for_large_chunks(monkeypatch, qwen2, compute, make_responses):
-    calls = []
-    real = policy_module.checkpoint
-    monkeypatch.setattr(policy_module, "checkpoint", lambda *a, **k: calls.append(1) or real(*a, **k))
-    monkeypatch.setattr(policy_module, "RECOMPUTE_ELEMENTS", 0)
+@pytest.mark.parametrize("kept", [0, 10**9])
+def test_a_graph_that_is_kept_can_be_run_backward_again(monkeypatch, qwen2, compute, make_responses, kept):
+    monkeypatch.setattr(head_module, "kept_bytes", lambda device: kept)
+    model = qwen2(tied=True)
     batch = micro_batch(make_responses(PROMPTS, RESPONSES), range(4), CPU)
-    policy = Policy(qwen2(tied=True), compute, 1.0)
-    with torch.no_grad():
-        policy.token_stats(batch)
-    assert not calls
-    policy.token_stats(batch)
-    assert len(calls) == 1
+    log_probs = Policy(model, compute, 1.0).token_stats(batch).log_probs
+    runs = [torch.autograd.grad(log_probs.sum(), list(model.parameters()), retain_graph=True) for _ in "ab"]
+    for first, second in zip(*runs, strict=True):
+        assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("size", [1.0, 30.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_entropy_is_never_negative(dtype, size):
+    noise = torch.randn(400, 3000, generator=torch.Generator().manual_seed(1))
+    logits = (noise * size).to(dtype)
+    logits[:, 5] += torch.linspace(0, 60, 400).to(dtype)  # from undecided to as good as sure
+    _, entropy = token_statistics(logits, torch.full((400,), 5), 1.0)
+    exact = logits.double().log_softmax(-1)
+    assert (entropy >= 0).all()
+    torch.testing.assert_close(entropy.double(), -(exact.exp() * exact).sum(-1), atol=1e-5, rtol=1e-5)
+
+
+def test_rows_in_one_line_give_what_padded_rows_give(qwen2, compute, make_responses):
+    responses = make_responses(PROMPTS, RESPONSES)
+    for changes in ({}, {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}):
+        padded, packed = (Policy(qwen2(tied=True, **changes), compute, 0.9) for _ in "ab")
+        use_packed_attention(packed.model)
+        assert packed.packs and not padded.packs
+        one = padded.token_stats(micro_batch(responses, [3, 1, 0, 2], CPU))
+        line = micro_batch(responses, [3, 1, 0, 2], CPU, packed=True)
+        assert line.input_ids.shape == (1, sum(PROMPTS) + sum(RESPONSES))
+        other = packed.token_stats(line)
+        torch.testing.assert_close(other.log_probs, one.log_probs, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(other.entropy, one.entropy, atol=1e-5, rtol=1e-5)
+        mine, theirs = (gradients(p.model, s.log_probs) for p, s in ((packed, other), (padded, one)))
+        for got, wanted in zip(mine, theirs, strict=True):
+            torch.testing.assert_close(got, wanted, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("entropy_grad", [False, True])

@@ -5,8 +5,11 @@ import torch
 
 from archer.errors import ArcherError
 from archer.generation import rollout as rollout_module
-from archer.generation.cache import StaticDecoder
-from archer.generation.rollout import Rollout, RolloutLimits
+from archer.generation.batch import RolloutLimits
+from archer.generation.decoder import Decoder
+from archer.generation.model import SamplingWeights
+from archer.generation.packed import can_pack, use_packed_attention
+from archer.generation.rollout import Rollout
 from archer.generation.sampling import SampleStreams, SamplingParams
 
 STOP = (4, 9, 23)
@@ -23,7 +26,7 @@ def rng(seed: int = 0) -> SampleStreams:
 @pytest.fixture
 def make_rollout(compute):
     def make(model, limit: int = 16, at_once: int = 256) -> Rollout:
-        return Rollout(model, compute, RolloutLimits(limit, at_once), STOP, PAD)
+        return Rollout(SamplingWeights(model, compute), compute, RolloutLimits(limit, at_once), STOP, PAD)
 
     return make
 
@@ -179,36 +182,44 @@ def test_a_prompt_is_read_once_however_many_responses_it_gets(qwen2, make_rollou
 
 
 @pytest.fixture
-def make_static_rollout(make_rollout):
-    """The decoder of CUDA runs, without the compiler, which changes nothing but the speed."""
+def make_decoder(compute):
+    """The decoder of CUDA runs, without graphs, which change nothing but the speed."""
 
-    def make(model, limit: int = 16) -> Rollout:
-        rollout = make_rollout(model, limit)
-        rollout._static = StaticDecoder(model, compile_forward=False)
+    def make(model, limit: int = 16, slots: int = 256) -> Rollout:
+        assert can_pack(model)
+        use_packed_attention(model)
+        limits = RolloutLimits(limit, slots, max_prompt_length=12)
+        rollout = Rollout(SamplingWeights(model, compute), compute, limits, STOP, PAD)
+        assert isinstance(rollout._decoder, Decoder)
         return rollout
 
     return make
 
 
-@pytest.mark.parametrize("lengths", [[5, 5, 5], LENGTHS])
-def test_the_static_cache_gives_the_greedy_responses_of_the_dynamic_one(
-    any_model, make_rollout, make_static_rollout, make_prompts, lengths
-):
-    prompts = make_prompts(lengths)
-    dynamic = make_rollout(any_model).generate(prompts, 2, GREEDY, rng())
-    static = make_static_rollout(any_model).generate(prompts, 2, GREEDY, rng())
-    assert texts(static) == texts(dynamic)
-    torch.testing.assert_close(static.log_probs, dynamic.log_probs, atol=1e-4, rtol=1e-4)
-    assert torch.equal(static.finished, dynamic.finished)
+@pytest.fixture(params=["plain", "window"])
+def packable(request, qwen2):
+    """A model with full attention, or with a window of 6 tokens in its last layer."""
+    if request.param == "plain":
+        return qwen2(tied=False)
+    return qwen2(tied=True, use_sliding_window=True, sliding_window=6, max_window_layers=1)
 
 
-def test_the_static_cache_draws_what_the_dynamic_one_draws(
-    qwen2, make_rollout, make_static_rollout, make_prompts
+@pytest.mark.parametrize("slots", [256, 7, 1])
+@pytest.mark.parametrize("params", [SAMPLED, GREEDY, SamplingParams(temperature=0.8, top_p=0.9, top_k=20)])
+def test_the_decoder_draws_what_plain_decoding_draws_however_few_slots_it_has(
+    packable, make_rollout, make_decoder, make_prompts, slots, params
 ):
-    model, prompts = qwen2(tied=True).double(), make_prompts(LENGTHS)
-    dynamic = make_rollout(model).generate(prompts, 3, SAMPLED, rng(4))
-    static = make_static_rollout(model).generate(prompts, 3, SAMPLED, rng(4))
-    assert texts(static) == texts(dynamic)
+    model, prompts = packable.double(), make_prompts(LENGTHS)
+    plain = make_rollout(model, limit=40).generate(prompts, 3, params, rng(4))
+    found = make_decoder(model, limit=40, slots=slots).generate(prompts, 3, params, rng(4))
+    assert texts(found) == texts(plain)
+    torch.testing.assert_close(found.log_probs, plain.log_probs, atol=1e-6, rtol=1e-6)
+    assert torch.equal(found.finished, plain.finished)
+
+
+def test_models_whose_attention_is_not_plain_are_decoded_the_plain_way(gemma2, qwen2):
+    assert not can_pack(gemma2())
+    assert not can_pack(qwen2(tied=True, head_dim=12))  # which flash attention has no kernel for
 
 
 @pytest.mark.parametrize("params", [SAMPLED, SamplingParams(temperature=0.8, top_p=0.9, top_k=20)])
@@ -239,21 +250,19 @@ def test_logits_that_are_not_finite_are_an_error_that_says_so(
     assert "actor.optim.lr" in str(raised.value)
 
 
-def test_static_buffers_are_reused_without_a_trace_of_the_batch_before(
-    any_model, make_static_rollout, make_prompts, oracle
-):
-    rollout = make_static_rollout(any_model, limit=40)
+def test_slots_are_reused_without_a_trace_of_the_batch_before(qwen2, make_decoder, make_prompts, oracle):
+    model = qwen2(tied=False)
+    rollout = make_decoder(model, limit=40, slots=8)
     first = rollout.generate(make_prompts([9, 12, 10], seed=1), 2, SAMPLED, rng())
     second = rollout.generate(make_prompts([3, 2, 8], seed=2), 2, SAMPLED, rng())
     third = rollout.generate(make_prompts([5, 5, 5], seed=3), 2, SAMPLED, rng())
-    assert len(rollout._static._caches) == 1
     for responses in (first, second, third):
-        assert_log_probs_are_exact(responses, oracle(any_model))
+        assert_log_probs_are_exact(responses, oracle(model))
 
 
-def test_the_static_cache_follows_the_weights(qwen2, make_static_rollout, make_prompts, oracle):
+def test_the_decoder_follows_the_weights(qwen2, make_decoder, make_prompts, oracle):
     model = qwen2(tied=True)
-    rollout, prompts = make_static_rollout(model), make_prompts(LENGTHS)
+    rollout, prompts = make_decoder(model), make_prompts(LENGTHS)
     rollout.generate(prompts, 2, SAMPLED, rng())
     with torch.no_grad():
         for parameter in model.parameters():

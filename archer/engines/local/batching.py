@@ -8,7 +8,7 @@ from torch import Tensor
 from archer.config.actor import ActorConfig
 from archer.generation.batch import Responses, split_by_rows, split_by_tokens
 from archer.generation.sampling import stream
-from archer.training.portions import portion_tokens, whole_groups
+from archer.training.portions import portion_tokens, token_budget, whole_groups
 
 
 def mini_batches(groups: Tensor, config: ActorConfig, epoch: int, step: int) -> Iterator[list[int]]:
@@ -31,12 +31,14 @@ def portions(responses: Responses, groups: Tensor, rows: list[int], config: Acto
     return whole_groups(groups.tolist(), rows, lengths, most)
 
 
-def micro_batches(responses: Responses, rows: list[int], config: ActorConfig) -> list[list[int]]:
-    """Divide a mini-batch by token budget or by row count."""
+def micro_batches(
+    responses: Responses, rows: list[int], config: ActorConfig, packed: bool = False
+) -> list[list[int]]:
+    """Divide a mini-batch by token budget, padding counted unless rows are `packed`, or by row count."""
     if not config.use_dynamic_bsz:
         assert config.ppo_micro_batch_size_per_gpu is not None
         return split_by_rows(rows, config.ppo_micro_batch_size_per_gpu)
-    return split_by_tokens(total_lengths(responses), rows, config.ppo_max_token_len_per_gpu)
+    return split_by_tokens(total_lengths(responses), rows, token_budget(config), packed)
 
 
 def total_lengths(responses: Responses) -> list[int]:

@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from archer.config.root import TrainConfig
 from archer.data.sampler import PromptSampler
 from archer.engines.local.collect import Collector
+from archer.engines.local.sizing import Sizes, choose_sizes, with_sizes
 from archer.engines.local.trainer import Trainer
 from archer.evaluation.evaluator import Evaluator, all_samples, validation_sampling
 from archer.evaluation.summary import summarise
-from archer.generation.build import Generation, PromptFiles, build_generation
+from archer.generation.build import Generation, PromptFiles, backend_name, build_generation
 from archer.generation.model import load_reference
 from archer.generation.policy import Policy
 from archer.generation.sampling import seed_everything
@@ -33,6 +34,7 @@ class LocalEngine:
     trainer: Trainer
     evaluator: Evaluator | None
     total_steps: int
+    sizes: Sizes | None
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
@@ -64,6 +66,12 @@ class LocalEngine:
         closing.callback(self.generation.scorer.close)
         compute, temperature = self.generation.compute, options.rollout.temperature
         policy = Policy(self.generation.model, compute, temperature)
+        self.generation.rollout.rest()
+        longest = max(len(p.token_ids) for d in self.generation.datasets.values() for p in d)
+        self.sizes = choose_sizes(policy, options.model, options.actor, longest + data.max_response_length)
+        config = replace(
+            config, actor_rollout_ref=replace(options, actor=with_sizes(options.actor, self.sizes))
+        )
         reference = None
         if config.needs_reference:
             reference = Policy(load_reference(options.model, compute), compute, temperature)
@@ -122,11 +130,19 @@ class LocalEngine:
                 traced = self.trainer.recorder.tracer.describe()
         return EngineFacts(
             parameters=sum(p.numel() for p in self.generation.model.parameters()),
-            where=f"{compute.device.type}, {str(compute.dtype).removeprefix('torch.')}",
+            where=self._where(),
             prompts=len(dataset),
             overlong=dataset.overlong,
             traced=traced,
         )
+
+    def _where(self) -> str:
+        """Device, number format, what samples, and the sizes that were chosen."""
+        compute = self.generation.compute
+        parts = [compute.device.type, str(compute.dtype).removeprefix("torch.")]
+        if compute.device.type == "cuda":
+            parts.append(f"rollout {backend_name(self.config.actor_rollout_ref.rollout, compute)}")
+        return ", ".join([*parts, *([str(self.sizes)] if self.sizes else [])])
 
     def validate(self, stop: Callable[[], bool]) -> ValidationResult | None:
         """Evaluate the current weights, from the same random streams every time."""

@@ -47,9 +47,11 @@ class InfluenceRecorder:
     @contextmanager
     def capture(self, batch: MicroBatch) -> Iterator[None]:
         """Surround the forward and backward of one micro-batch."""
-        layout = Layout.padded(
-            self._traced(batch), batch.prompt_lengths, batch.lengths, batch.input_ids.shape[1]
-        )
+        traced = self._traced(batch)
+        if batch.packing is not None:
+            layout = Layout.packed(traced, batch.prompt_lengths, batch.lengths)
+        else:
+            layout = Layout.padded(traced, batch.prompt_lengths, batch.lengths, batch.input_ids.shape[1])
         with self.tracer.capture(layout):
             yield
 

@@ -26,6 +26,7 @@ from archer.runs.checkpoint import Checkpoint
 from archer.runs.integrity import refuse_not_finite
 from archer.training.loop import StepReport
 from archer.training.metrics import Timings, response_metrics, rollout_difference, sampling_metrics, spread
+from archer.training.portions import token_budget
 from archer.training.traces import StepRecord, Traces
 
 
@@ -84,10 +85,11 @@ class Trainer:
         with timings("step"):
             with timings("gen"):
                 collected = self.collector.collect(self.step)
+                self.collector.generation.rollout.rest()
             metrics = self._learn(collected, timings) if len(collected.judged.responses) else {}
             refuse_not_finite(self.policy.model, self.step, self.newest())
             self._refuse_nothing_learnt(metrics)
-            self.collector.generation.sampling_weights.refresh()
+            self.collector.generation.rollout.refresh()
         metrics |= sampling_metrics(collected.sampled)
         metrics |= timings.metrics() | self._performance(collected, timings)
         return StepReport(metrics, _warning(collected, metrics))
@@ -235,10 +237,10 @@ class Trainer:
     def _forward(self, policy: Policy, responses: Responses) -> TokenStats:
         """Log-probs and entropies of all responses, [N, L] on the CPU."""
         options = self.config.actor_rollout_ref
-        budget = options.rollout.log_prob_max_token_len_per_gpu or options.actor.ppo_max_token_len_per_gpu
+        budget = options.rollout.log_prob_max_token_len_per_gpu or token_budget(options.actor)
         result = TokenStats.zeros(responses.mask.shape)
-        for rows in split_by_tokens(total_lengths(responses), range(len(responses)), budget):
-            batch = micro_batch(responses, rows, policy.compute.device)
+        for rows in split_by_tokens(total_lengths(responses), range(len(responses)), budget, policy.packs):
+            batch = micro_batch(responses, rows, policy.compute.device, policy.packs)
             result.put(batch, policy.token_stats(batch))
         return result
 

@@ -1,7 +1,7 @@
 """The policy update: epochs, mini-batches, micro-batches, optimizer steps, the learning rate."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -102,14 +102,12 @@ class Updater:
             for parameter in self._parameters():
                 parameter.grad = torch.zeros_like(parameter)
         with torch.no_grad():
-            for chunk in micro_batches(experience.responses, sorted(idle), self.config):
-                batch = micro_batch(experience.responses, chunk, self.policy.compute.device)
+            for batch in self._micro_batches(experience, sorted(idle)):
                 stats = self.policy.token_stats(batch)
                 self._loss(experience, batch, stats, totals, sums, terms)
                 passes.append((batch, stats))
         for portion in self._portions(experience, active, first):
-            for chunk in micro_batches(experience.responses, portion, self.config):
-                batch = micro_batch(experience.responses, chunk, self.policy.compute.device)
+            for batch in self._micro_batches(experience, portion):
                 with self.recorder.capture(batch) if first else nullcontext():
                     stats = self.policy.token_stats(batch, entropy_grad=self.config.entropy_coeff != 0)
                     loss = self._loss(experience, batch, stats, totals, sums, terms)
@@ -119,18 +117,31 @@ class Updater:
                         self.recorder.watch(loss, stats.log_probs, batch, advantages, rewards)
                     loss.backward()
                 passes.append((batch, stats.detached()))
-            if first:
+            if first and any(map(self.recorder.selects, portion)):
                 self.recorder.score(portion)
         return terms, passes
+
+    def _micro_batches(self, experience: Experience, rows: list[int]) -> Iterator[MicroBatch]:
+        """Yield the given rows, so many at a time as go through the model together."""
+        packed = self.policy.packs
+        for chunk in micro_batches(experience.responses, rows, self.config, packed):
+            yield micro_batch(experience.responses, chunk, self.policy.compute.device, packed)
 
     def _portions(self, experience: Experience, rows: list[int], first: bool) -> list[list[int]]:
         """Divide a mini-batch into whole groups whose factors are captured, scored and freed together.
 
-        Kept for a whole mini-batch of long responses, token factors would outgrow the model itself.
+        Kept for a whole mini-batch of long responses, token factors would outgrow the model itself. What is
+        not traced goes apart, last, and is spared the hooks.
         """
-        if not first or not self.recorder.divisible(rows):
+        traced = [row for row in rows if first and self.recorder.selects(row)]
+        if not traced:
             return [rows]
-        return portions(experience.responses, experience.judged.groups, rows, self.config)
+        rest = [row for row in rows if not self.recorder.selects(row)]
+        if self.recorder.divisible(traced):
+            parts = portions(experience.responses, experience.judged.groups, traced, self.config)
+        else:
+            parts = [traced]
+        return [*parts, rest] if rest else parts
 
     def _idle_rows(self, experience: Experience, rows: list[int]) -> set[int]:
         """Return the rows whose gradient is exactly zero, so that no backward is spent on them.

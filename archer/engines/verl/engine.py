@@ -21,8 +21,8 @@ from archer.engines.verl.cluster import (
     process_group_timeout,
     set_environment,
 )
-from archer.engines.verl.settings import rollout_name, verl_settings
-from archer.engines.verl.translate import on_cpu, ranks
+from archer.engines.verl.settings import verl_settings
+from archer.engines.verl.translate import on_cpu, ranks, rollout_name
 from archer.engines.verl.versions import check_internals, check_versions
 from archer.runs.checkpoint import Checkpoint
 from archer.training.loop import EngineFacts, StepReport, ValidationResult

@@ -24,7 +24,6 @@ from archer.config.root import TrainConfig
 from archer.engines.verl.translate import (
     CPU_ROLLOUT,
     external_libraries,
-    on_cpu,
     put,
     ranks,
     translate,
@@ -45,13 +44,6 @@ def verl_settings(config: TrainConfig) -> DictConfig:
     assert isinstance(tree, DictConfig)
     check_traceable(config, tree)
     return tree
-
-
-def rollout_name(config: TrainConfig) -> str:
-    """The backend that samples responses."""
-    if on_cpu(config):
-        return CPU_ROLLOUT
-    return OmegaConf.select(OmegaConf.create(config.engine.verl), "actor_rollout_ref.rollout.name") or "vllm"
 
 
 def verl_defaults() -> DictConfig:

@@ -14,6 +14,7 @@ from archer.config.root import TrainConfig
 from archer.generation.model import model_folder, tokenizer_folder
 from archer.plugins import is_reference
 from archer.settings import declaration
+from archer.training.portions import token_budget
 
 Tree = dict[str, Any]
 
@@ -118,6 +119,7 @@ def _model(config: TrainConfig) -> Tree:
         # without flash-attention a packed batch costs the square of its length
         "actor_rollout_ref.model.use_remove_padding": flash,
         "actor_rollout_ref.model.external_lib": external_libraries(config),
+        "actor_rollout_ref.model.enable_gradient_checkpointing": bool(model.enable_gradient_checkpointing),
     }
 
 
@@ -139,6 +141,7 @@ def _actor(config: TrainConfig) -> Tree:
         "actor_rollout_ref.ref.fsdp_config.strategy": "fsdp2",
         "actor_rollout_ref.ref.fsdp_config.mixed_precision": precision,
         "actor_rollout_ref.actor.optim.clip_grad": actor.grad_clip,
+        "actor_rollout_ref.actor.ppo_max_token_len_per_gpu": token_budget(actor),
         "actor_rollout_ref.actor.policy_loss.loss_mode": "vanilla",  # Archer's loss takes the place of verl's
         "actor_rollout_ref.actor.shuffle": False,
         "actor_rollout_ref.actor.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
@@ -159,7 +162,7 @@ def _rollout(config: TrainConfig) -> Tree:
     greedy = not config.actor_rollout_ref.rollout.val_kwargs.do_sample
     prefix = "actor_rollout_ref.rollout"
     return {
-        f"{prefix}.name": CPU_ROLLOUT if on_cpu(config) else "vllm",
+        f"{prefix}.name": rollout_name(config),
         f"{prefix}.tensor_model_parallel_size": 1,
         f"{prefix}.calculate_log_probs": True,
         f"{prefix}.agent.default_agent_loop": AGENT_LOOP,
@@ -167,6 +170,14 @@ def _rollout(config: TrainConfig) -> Tree:
         **({f"{prefix}.val_kwargs.top_p": 1.0} if greedy else {}),
         **({f"{prefix}.val_kwargs.top_k": -1} if greedy else {}),
     }
+
+
+def rollout_name(config: TrainConfig) -> str:
+    """The backend that samples responses."""
+    if on_cpu(config):
+        return CPU_ROLLOUT
+    name = config.actor_rollout_ref.rollout.name
+    return "vllm" if name == "auto" else name
 
 
 def _critic(config: TrainConfig) -> Tree:
@@ -179,8 +190,8 @@ def _critic(config: TrainConfig) -> Tree:
         "critic.fsdp.strategy": "fsdp2",
         "critic.fsdp.mixed_precision": {"param_dtype": compute_type(config), "reduce_dtype": "fp32"},
         "critic.ppo_micro_batch_size_per_gpu": actor.ppo_micro_batch_size_per_gpu,
-        "critic.ppo_max_token_len_per_gpu": actor.ppo_max_token_len_per_gpu,
-        "critic.model.enable_gradient_checkpointing": model.enable_gradient_checkpointing,
+        "critic.ppo_max_token_len_per_gpu": token_budget(actor),
+        "critic.model.enable_gradient_checkpointing": bool(model.enable_gradient_checkpointing),
         "critic.model.trust_remote_code": model.trust_remote_code,
         **{key.replace("actor_rollout_ref.", "critic."): value for key, value in _model(config).items()},
     }

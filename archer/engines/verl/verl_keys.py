@@ -249,8 +249,8 @@ RULES = (
     _passed("where and how long agents run", f"{ROLLOUT}.agent.num_workers"),
     _passed(
         "read by the rollout server and the workers beside it",
-        *under(ROLLOUT, "name full_determinism dtype gpu_memory_utilization ignore_eos enforce_eager"),
-        *under(ROLLOUT, "cudagraph_capture_sizes free_cache_engine *_parallel_size max_num_batched_tokens"),
+        *under(ROLLOUT, "full_determinism dtype ignore_eos"),
+        *under(ROLLOUT, "cudagraph_capture_sizes *_parallel_size max_num_batched_tokens"),
         *under(ROLLOUT, "max_model_len enable_* logprobs_mode scheduling_policy load_format layered_summon"),
         *under(
             ROLLOUT, "log_prob_* disable_log_stats multi_stage_wake_up engine_kwargs.* router_config_path"

@@ -271,7 +271,7 @@ def test_bfloat16_products_train_float32_weights_and_sample_from_the_refreshed_c
     trainer = engine.trainer
     metrics = trainer.train_step().metrics
     assert all(p.dtype == torch.float32 for p in engine.trainer.policy.model.parameters())
-    sampling, policy = engine.generation.sampling_weights.model, engine.trainer.policy.model
+    sampling, policy = engine.generation.rollout.model, engine.trainer.policy.model
     assert engine.generation.rollout.model is sampling is not policy
     for mine, theirs in zip(sampling.parameters(), policy.parameters(), strict=True):
         assert torch.equal(mine, theirs.bfloat16())
