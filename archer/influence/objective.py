@@ -17,6 +17,7 @@ from archer.influence.capture import Capture
 from archer.influence.config import OutputFunction
 from archer.influence.costs import Counters, Stopwatch
 from archer.influence.distributed import Exchange
+from archer.influence.factors import send
 from archer.influence.layout import Layout
 
 
@@ -33,28 +34,30 @@ def wanted_weights(
     return values.detach().to(log_probs).expand_as(log_probs)
 
 
-def response_multiples(real: Tensor, wanted: Tensor, row: Tensor, tolerance: float) -> Tensor | None:
-    """c [rows] with wanted = c_r * real inside every response, or None when some response has no such c.
+def response_multiples(
+    real: Tensor, wanted: Tensor, row: Tensor, rows: int, tolerance: float
+) -> tuple[Tensor, Tensor]:
+    """(c [rows], bool): wanted = c_r * real inside every response, and whether that holds in all of them.
 
     c_r is the least-squares multiple <w', w> / <w, w>; it holds when |w'_t - c_r w_t| <= tolerance * max_t
     |w'_t|. A response whose real weights are all zero has a multiple only if the wanted ones are zero, too.
+    Nothing is asked of a device here.
 
     Args:
         real: [n] dL/dlog pi_t.
         wanted: [n] the objective's weights.
         row: int64 [n] response of each token, numbered from 0 without gaps.
+        rows: how many responses there are.
         tolerance: largest relative deviation; 0 accepts nothing.
     """
-    if tolerance == 0:
-        return None
-    rows = int(row.max()) + 1
     real, wanted = real.double(), wanted.double()
     dot = real.new_zeros(rows).index_add_(0, row, real * wanted)
     square = real.new_zeros(rows).index_add_(0, row, real * real)
     multiple = torch.where(square > 0, dot / square.clamp(min=torch.finfo(torch.float64).tiny), 0.0)
     deviation = (wanted - multiple[row] * real).abs()
     largest = real.new_zeros(rows).scatter_reduce_(0, row, wanted.abs(), "amax")
-    return multiple if bool((deviation <= tolerance * largest[row]).all()) else None
+    holds = (deviation <= tolerance * largest[row]).all()
+    return multiple, holds if tolerance > 0 else torch.zeros_like(holds)
 
 
 def leads_only_through(loss: Tensor, log_probs: Tensor) -> bool:
@@ -93,14 +96,15 @@ class Objective:
                 "the log-probs given to tracer.watch are not part of a graph: pass them undetached"
             )
         self.log_probs, self.capture, self.tolerance = log_probs, capture, tolerance
-        self.position = (layout.row >= 0).nonzero().squeeze(1)
-        self.rows, self.row = torch.unique(layout.row[self.position], return_inverse=True)
+        position = (layout.row >= 0).nonzero().squeeze(1)
+        self.rows, row = torch.unique(layout.row[position], return_inverse=True)
+        self.position, self.row = send(position, log_probs.device), send(row, log_probs.device)
         unknown = set(capture.lengths) - set(self.rows.tolist())
         if unknown:
             raise ArcherError(
                 f"response rows {sorted(unknown)} are captured but have no log-probs in tracer.watch"
             )
-        self.wanted = wanted.reshape(-1)[self.position.to(wanted.device)]
+        self.wanted = wanted.reshape(-1)[self.position]
         self.real: Tensor | None = None
         self._handle: RemovableHandle | None = None
 
@@ -115,22 +119,22 @@ class Objective:
             return
         counters.debug_second_backwards += 1
         with stopwatch.timing("backward"):
-            flat = self.log_probs.reshape(-1)[self.position.to(self.log_probs.device)]
+            flat = self.log_probs.reshape(-1)[self.position]
             second_backward((self.wanted * flat).sum(), self.capture, model, counters)
         self.capture.recording = False
 
-    def scale(self) -> Tensor | None:
-        """After the real backward: c_r of each captured token, [n]; None after a second backward."""
+    def scale(self) -> tuple[Tensor, Tensor] | None:
+        """After the real backward: c_r of each captured token, [n], and a bool on the device.
+
+        False says that the backward was not that of the loss that was watched. It is asked with the scores,
+        when the device is waited for anyway. None after a second backward.
+        """
         if not self.capture.recording:
             return None
-        multiples = self._multiples(self.real)
-        if multiples is None:
-            raise ArcherError(
-                "the backward that ran is not that of the loss given to tracer.watch: the weights of the "
-                "log-probs differ by more than a factor"
-            )
+        multiples, holds = self._multiples(self.real)
         row = self.capture.layout.row[self.capture.kept]
-        return multiples[torch.searchsorted(self.rows, row).to(multiples.device)]
+        index = torch.searchsorted(self.rows, row).clamp_(max=len(self.rows) - 1)
+        return multiples[send(index, multiples.device)], holds
 
     def close(self) -> None:
         """Take the hook off the log-probs: they and this object would keep each other and the graph alive."""
@@ -142,12 +146,14 @@ class Objective:
         if len(self.position) == 0:
             return True
         real = torch.autograd.grad(loss, self.log_probs, retain_graph=True, allow_unused=True)[0]
-        return self._multiples(real) is not None and leads_only_through(loss, self.log_probs)
+        if not leads_only_through(loss, self.log_probs):
+            return False
+        return bool(self._multiples(real)[1])  # the one question before the backward
 
-    def _multiples(self, real: Tensor | None) -> Tensor | None:
+    def _multiples(self, real: Tensor | None) -> tuple[Tensor, Tensor]:
         weights = torch.zeros_like(self.log_probs) if real is None else real
-        chosen = weights.detach().reshape(-1)[self.position.to(weights.device)]
-        return response_multiples(chosen, self.wanted, self.row.to(chosen.device), self.tolerance)
+        chosen = weights.detach().reshape(-1)[self.position]
+        return response_multiples(chosen, self.wanted, self.row, len(self.rows), self.tolerance)
 
     def _read_real_weights(self, gradient: Tensor) -> None:
         self.real = gradient if self.real is None else self.real + gradient

@@ -65,6 +65,7 @@ class InfluenceTracer:
         self._exchange = Exchange() if process_group is None else Ranks(process_group)
         self._lockstep = lockstep
         self._batches: list[TokenFactors] = []
+        self._watched: list[Tensor] = []  # bools: each backward was that of the loss given to `watch`
         self._versions: set[int] = set()  # of weights seen since the last metrics
         self._active: Capture | None = None
         self._objective: Objective | None = None
@@ -171,7 +172,9 @@ class InfluenceTracer:
                 found += [(bundle, block) for block in bundle.blocks]
                 scores += scorer.scores(bundle)
             emitted: dict[int, Tensor] = {}
-            for (bundle, block), values in zip(found, scorer.read(scores, dtype), strict=True):
+            values_read = scorer.read(scores, dtype)
+            self._check_watched()
+            for (bundle, block), values in zip(found, values_read, strict=True):
                 _emit(emitted, bundle, block, values)
             self.weights_of = {
                 row: batch.version for batch in self._batches for row in batch.lengths if row in emitted
@@ -196,6 +199,7 @@ class InfluenceTracer:
     def reset(self) -> None:
         """Drop all captured factors."""
         self._batches.clear()
+        self._watched.clear()
 
     def metrics(self) -> dict[str, float]:
         """Counts and times since the last call, under the names the trainer logs."""
@@ -219,7 +223,11 @@ class InfluenceTracer:
             )
         u, v = capture.factors()
         row, token = capture.layout.row[capture.kept], capture.layout.token[capture.kept]
-        scale = None if objective is None else objective.scale()
+        scaled = None if objective is None else objective.scale()
+        scale = None
+        if scaled is not None:
+            scale, holds = scaled
+            self._watched.append(holds)
         batch = TokenFactors(row, token, u, v, scale, capture.lengths, version, capture.runs())
         self._batches.append(batch)
         self.counters.debug_micro_batches += 1
@@ -227,6 +235,14 @@ class InfluenceTracer:
         self.counters.debug_captured_tokens += sum(batch.counts.values())
         self._versions.add(version)
         self.counters.debug_weight_versions = len(self._versions)
+
+    def _check_watched(self) -> None:
+        """Refuse scores of a backward that was not that of the loss that `watch` was given."""
+        if self._watched and not bool(torch.stack([flag.cpu() for flag in self._watched]).all()):
+            raise ArcherError(
+                "the backward that ran is not that of the loss given to tracer.watch: the weights of the "
+                "log-probs differ by more than a factor"
+            )
 
     def _check_new_rows(self, capture: Capture) -> None:
         again = sorted(

@@ -100,8 +100,10 @@ def test_a_backward_of_another_loss_is_refused(problem):
             tracer.watch(problem.loss(log_probs, batch), log_probs, where)
             problem.loss(log_probs, batch, "clipped").backward()
 
-    with pytest.raises(ArcherError, match="not that of the loss given to"):
-        update()
+    update()
+    with pytest.raises(ArcherError, match="not that of the loss given to"):  # where the device is waited for
+        tracer.scores(problem.groups)
+    assert not tracer.captured
 
 
 @pytest.mark.parametrize("loss", ["on_policy", "clipped"])
@@ -216,9 +218,10 @@ def test_multiples_hold_per_response_and_within_the_tolerance():
     row = torch.tensor([0, 0, 1, 1, 2])
     real = torch.tensor([1.0, 2.0, -1.0, -1.0, 0.0])
     wanted = torch.tensor([3.0, 6.0, 1.0, 1.0, 0.0])
-    found = response_multiples(real, wanted, row, 1e-6)
-    assert found.tolist() == [3.0, -1.0, 0.0]
+    found, holds = response_multiples(real, wanted, row, 3, 1e-6)
+    assert found.tolist() == [3.0, -1.0, 0.0] and holds
     bent = wanted + torch.tensor([0.0, 0.01, 0.0, 0.0, 0.0])
-    assert response_multiples(real, bent, row, 1e-6) is None
-    assert response_multiples(real, bent, row, 1e-2) is not None
-    assert response_multiples(real, torch.ones(5), row, 1e-6) is None
+    assert not response_multiples(real, bent, row, 3, 1e-6)[1]
+    assert response_multiples(real, bent, row, 3, 1e-2)[1]
+    assert not response_multiples(real, torch.ones(5), row, 3, 1e-6)[1]
+    assert not response_multiples(real, wanted, row, 3, 0.0)[1], "a tolerance of 0 accepts nothing"

@@ -74,12 +74,12 @@ def wrong_multiples(monkeypatch):
     monkeypatch.setattr(
         objective,
         "response_multiples",
-        lambda *args: None if (found := real(*args)) is None else found * torch.linspace(1, 1.01, len(found)),
+        lambda *args: ((found := real(*args))[0] * torch.linspace(1, 1.01, len(found[0])), found[1]),
     )
 
 
 def never_rescaled(monkeypatch):
-    monkeypatch.setattr(objective, "response_multiples", lambda *args: None)
+    monkeypatch.setattr(objective, "response_multiples", lambda *args: (args[0], torch.tensor(False)))
 
 
 FAULTS = [
