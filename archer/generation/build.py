@@ -11,9 +11,11 @@ from transformers import PreTrainedModel
 
 from archer.data.config import DataConfig
 from archer.data.prompts import PromptDataset
+from archer.generation.adapter_files import adapter_source, load_adapted
 from archer.generation.config import ComputeConfig, ModelConfig, RolloutConfig
 from archer.generation.device import Compute, set_up
 from archer.generation.judge import Judge
+from archer.generation.lora import Adapters, MergedWeights
 from archer.generation.model import (
     SamplingWeights,
     check_same_model,
@@ -57,6 +59,7 @@ class Generation:
     sampling_weights: SamplingWeights  # what samples: the policy, or a narrower copy of it
     rollout: Rollout
     judge: Judge
+    adapters: Adapters | None = None  # of a policy that is trained with LoRA
 
 
 def build_generation(
@@ -91,18 +94,15 @@ def build_generation(
     for key, dataset in datasets.items():
         check_rewards(scorer, dataset, key)
 
-    source = model if weights is None else replace(model, path=weights)
-    if not trains:
-        source = replace(source, enable_gradient_checkpointing=False)
-    if weights is not None and trains:
-        check_same_model(model, source)
-    policy = load_policy(source, compute, exact=weights is not None)
+    policy, adapters = _load(model, compute, weights, trains)
     check_cache(policy)
     check_context(policy, longest + data.max_response_length, model.path)
     check_vocabulary(policy, every)
     check_forward(policy, compute)
     stop_ids = stop_token_ids(policy, tokenizer)
-    sampling_weights = SamplingWeights(policy, compute, trains)
+    sampling_weights = (
+        SamplingWeights(policy, compute, trains) if adapters is None else MergedWeights(adapters, compute)
+    )
     sampler = Rollout(
         sampling_weights.model,
         compute,
@@ -112,4 +112,21 @@ def build_generation(
         engine.compile_decoding,
     )
     judge = Judge(scorer, tokenizer, reward.reward_kwargs.overlong_buffer_cfg, data.max_response_length)
-    return Generation(compute, tokenizer, datasets, scorer, policy, sampling_weights, sampler, judge)
+    return Generation(
+        compute, tokenizer, datasets, scorer, policy, sampling_weights, sampler, judge, adapters
+    )
+
+
+def _load(
+    model: ModelConfig, compute: Compute, weights: str | None, trains: bool
+) -> tuple[PreTrainedModel, Adapters | None]:
+    """The policy, and its adapters where it is trained with LoRA."""
+    if not trains:
+        model = replace(model, enable_gradient_checkpointing=False)
+    adapter_source(model, weights)  # a checkpoint with adapters, or without, must be what is asked for
+    if model.lora_rank > 0:
+        return load_adapted(model, compute, weights, trains)
+    source = model if weights is None else replace(model, path=weights)
+    if weights is not None and trains:
+        check_same_model(model, source)
+    return load_policy(source, compute, exact=weights is not None), None
