@@ -8,7 +8,6 @@ The base model is not saved: it does not change. The digest tells whether the on
 
 import copy
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,11 +161,17 @@ def base_of(folder: Path) -> str:
 
 
 def as_settings(folder: Path, base: str | None = None) -> ModelConfig:
-    """The settings that load a saved adapter; `base` replaces the model that it names."""
-    rank = read_lora_config(folder).r
-    return replace(
-        ModelConfig(path=base or base_of(folder)), lora_rank=rank, lora_adapter_path=str(folder)
-    )
+    """The settings that load a saved adapter; `base` comes before the model that it names, if it is there."""
+    path = base if base is not None and _is_there(base) else base_of(folder)
+    return ModelConfig(path=path, lora_rank=read_lora_config(folder).r, lora_adapter_path=str(folder))
+
+
+def _is_there(path: str) -> bool:
+    try:
+        model_folder(path)
+    except ArcherError:
+        return False
+    return True
 
 
 def _read(file: Path) -> tuple[dict[str, Tensor], str | None]:

@@ -29,7 +29,11 @@ from archer.generation.policy import Policy, TokenStats
 ADAPTER = "default"  # PEFT's name for the only adapter of a model
 KEY = "actor_rollout_ref.model"
 SAMPLED = 1024  # values of a tensor that the digest looks at
-MERGEABLE = ("use_dora", "lora_bias", "modules_to_save", "trainable_token_indices", "target_parameters")
+UNFIT = (
+    *("use_dora", "lora_bias", "modules_to_save", "trainable_token_indices", "target_parameters"),
+    "layer_replication",
+)
+"""Fields of PEFT's configuration that make more of an adapter than A and B beside linear maps."""
 
 
 def _peft() -> Any:
@@ -64,7 +68,7 @@ def read_lora_config(folder: Path) -> Any:
         ) from error
     if not isinstance(config, peft.LoraConfig):
         raise ArcherError(f"{folder} holds an adapter of type {config.peft_type.value}; expected LORA.")
-    unfit = [name for name in MERGEABLE if getattr(config, name, None)]
+    unfit = [name for name in UNFIT if getattr(config, name, None)]
     unfit += ["bias"] if config.bias != "none" else []
     if unfit:
         raise ArcherError(
@@ -72,6 +76,7 @@ def read_lora_config(folder: Path) -> Any:
             "layers only. Merge that adapter into its model with PEFT and train the result."
         )
     config.inference_mode, config.lora_dropout = False, 0.0
+    config.init_lora_weights = True  # other ways change the model's own weights, for a new adapter only
     return config
 
 
@@ -175,10 +180,11 @@ def attach(model: PreTrainedModel, config: Any, digest: bool = True) -> Adapters
     embeddings = {id(p) for m in model.modules() if isinstance(m, nn.Embedding) for p in m.parameters()}
     for name, layer in layers.items():
         inside = layer.base_layer
-        if not isinstance(inside, nn.Linear) and type(inside).__name__ != "Conv1D":
+        plain = isinstance(inside, nn.Linear) or type(inside).__name__ == "Conv1D"
+        if not plain or layer.lora_variant:
             raise ArcherError(
-                f"{KEY}.target_modules names {name}, a {type(inside).__name__}: engine=local adapts linear "
-                f"layers only. Name linear modules: {_ends(linears)}."
+                f"{KEY}.target_modules names {name}, a {type(inside).__name__}: engine=local trains plain "
+                f"LoRA on linear layers only. Name some of these: {_ends(linears)}."
             )
         if id(inside.weight) in embeddings:
             raise ArcherError(
