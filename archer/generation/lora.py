@@ -25,6 +25,7 @@ from archer.generation.config import ModelConfig, module_pattern
 from archer.generation.device import Compute
 from archer.generation.model import SamplingWeights, narrow
 from archer.generation.policy import Policy, TokenStats
+from archer.influence.modules import linear_shape
 
 ADAPTER = "default"  # PEFT's name for the only adapter of a model
 KEY = "actor_rollout_ref.model"
@@ -159,13 +160,17 @@ def _unwrap(model: PreTrainedModel, names: Mapping[str, Any]) -> None:
     del model.peft_config
 
 
-def attach(model: PreTrainedModel, config: Any, digest: bool = True) -> Adapters:
-    """Freeze a model and put adapters into it: A random, B zero, so that it computes what it did before."""
-    linears = {name for name, module in model.named_modules() if isinstance(module, nn.Linear)}
-    base = base_digest(model) if digest else ""
+def attach(model: PreTrainedModel, config: Any) -> Adapters:
+    """Freeze a model and put adapters into it: A random, B zero, so that it computes what it did before.
+
+    Inside a model without weights (on the meta device) they have none either.
+    """
+    laid_out = next(model.parameters()).is_meta
+    linears = {name for name, module in model.named_modules() if linear_shape(module) is not None}
+    base = "" if laid_out else base_digest(model)
     wanted, unwanted = config.target_modules, config.exclude_modules
     try:
-        _peft().inject_adapter_in_model(config, model)
+        _peft().inject_adapter_in_model(config, model, low_cpu_mem_usage=laid_out)
     except ValueError as error:
         raise _nothing_to_adapt("target_modules", wanted, linears, str(error).splitlines()[0]) from error
     kind = _peft().tuners.lora.LoraLayer
@@ -180,8 +185,7 @@ def attach(model: PreTrainedModel, config: Any, digest: bool = True) -> Adapters
     embeddings = {id(p) for m in model.modules() if isinstance(m, nn.Embedding) for p in m.parameters()}
     for name, layer in layers.items():
         inside = layer.base_layer
-        plain = isinstance(inside, nn.Linear) or type(inside).__name__ == "Conv1D"
-        if not plain or layer.lora_variant:
+        if linear_shape(inside) is None or layer.lora_variant:
             raise ArcherError(
                 f"{KEY}.target_modules names {name}, a {type(inside).__name__}: engine=local trains plain "
                 f"LoRA on linear layers only. Name some of these: {_ends(linears)}."
