@@ -10,7 +10,7 @@ from archer import train as train_command
 from archer.ablation.commands import app as ablation_app
 from archer.data.commands import data_app
 from archer.errors import ArcherError, masked
-from archer.evaluation.command import evaluate_command
+from archer.evaluation.command import evaluate_command, export_model_command
 from archer.trace.commands import app as trace_app
 from archer.verify.command import verify
 from archer.viewer.commands import export, view
@@ -36,6 +36,7 @@ app.add_typer(trace_app, name="trace")
 app.command()(export)
 app.command()(verify)
 app.command("eval")(evaluate_command)
+app.command("export-model")(export_model_command)
 app.add_typer(data_app(_load_tokenizer), name="data")
 app.add_typer(ablation_app, name="ablate")
 

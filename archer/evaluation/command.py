@@ -1,4 +1,4 @@
-"""`archer eval`: options, the two modes, exit codes."""
+"""`archer eval` and `archer export-model`: options, modes, exit codes."""
 
 from __future__ import annotations
 
@@ -146,3 +146,31 @@ def _watch(plan: Watch, console: Console) -> None:
     console.print(f"\n{evaluated}; the run has ended or the last step was reached.")
     if last is not None:
         console.print(f"history   {last / HISTORY}", highlight=False, soft_wrap=True)
+
+
+def export_model_command(
+    model: Annotated[str, typer.Argument(help="A run (its newest checkpoint), a checkpoint, or an adapter.")],
+    out: Annotated[Path, typer.Argument(help="The folder to write; it must not exist yet.")],
+    dtype: Annotated[
+        Literal["float32", "bfloat16"],
+        typer.Option(help="Number format of the weights; adapters are merged in float32."),
+    ] = "float32",
+    base: Annotated[
+        str | None, typer.Option(help="The adapter's base model, where it is not at its old place.")
+    ] = None,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run model code that comes with the base.")
+    ] = False,
+) -> None:
+    """Write a checkpoint as a plain Hugging Face model: LoRA adapters merged, training state left out.
+
+    The folder loads with from_pretrained, in vLLM, or as actor_rollout_ref.model.path of another run.
+    """
+    from transformers.utils import logging as transformers_logging
+
+    from archer.evaluation.choice import choose_model
+    from archer.evaluation.plain_model import export_model
+
+    transformers_logging.disable_progress_bar()
+    export_model(choose_model(model), out, dtype, base, trust_remote_code)
+    typer.echo(f"model   {out}")

@@ -17,7 +17,7 @@ from archer.config.root import TrainConfig
 from archer.config.rules import check
 from archer.data.builtin import PREFIX
 from archer.errors import ArcherError
-from archer.evaluation.choice import ModelChoice
+from archer.evaluation.choice import ModelChoice, model_settings
 
 KEPT = ("data", "actor_rollout_ref.model", "actor_rollout_ref.rollout", "reward", "engine")
 DROPPED = {  # of those: what only training uses, whose rules need not hold here
@@ -63,11 +63,9 @@ class EvalPlan:
 def make_plan(model: ModelChoice, options: EvalOptions) -> EvalPlan:
     """Return the checked plan of evaluating `model`."""
     tree = OmegaConf.create(defaults(TrainConfig)) if model.run is None else _run_tree(model.run)
-    changes = {"actor_rollout_ref.model.path": model.path, "trainer.val_only": True, **_given(options)}
+    changes = {**_model(model), "trainer.val_only": True, **_given(options)}
     if model.run is None:
         changes.setdefault("data.max_response_length", 1024)
-    else:
-        changes["actor_rollout_ref.model.tokenizer_path"] = None  # a checkpoint has its own
     own = dict(_split(override) for override in options.overrides)
     try:
         for key, value in (changes | own).items():
@@ -94,6 +92,19 @@ def make_plan(model: ModelChoice, options: EvalOptions) -> EvalPlan:
     names = [name.removeprefix(PREFIX).partition("?")[0].replace("/", "-") for name in options.data]
     label = "+".join(Path(name).stem for name in names) or "validation"
     return EvalPlan(model, config, fit, f"{label}@{sampling.n}")
+
+
+def _model(model: ModelChoice) -> dict[str, Any]:
+    """The settings that load the model; a checkpoint of a run has its tokenizer, too."""
+    section = "actor_rollout_ref.model"
+    if model.adapter is None:
+        whole: dict[str, Any] = {"path": model.path, "lora_rank": 0, "lora_adapter_path": None}
+        if model.run is not None:
+            whole["tokenizer_path"] = None
+        return {f"{section}.{name}": value for name, value in whole.items()}
+    chosen = model_settings(model)
+    names = ("path", "tokenizer_path", "lora_rank", "lora_adapter_path")
+    return {f"{section}.{name}": getattr(chosen, name) for name in names}
 
 
 def _run_tree(run: Path) -> DictConfig:

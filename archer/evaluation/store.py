@@ -29,8 +29,9 @@ WEIGHTS = ("*.safetensors", "*.bin")
 
 def identity(config: TrainConfig, compute: Compute) -> dict[str, Any]:
     """Everything that the samples depend on, as plain JSON."""
-    model, data = Path(config.actor_rollout_ref.model.path), config.data
-    files = [path for pattern in WEIGHTS for path in sorted(model.glob(pattern))] if model.is_dir() else []
+    model, data = config.actor_rollout_ref.model, config.data
+    folders = [Path(path) for path in (model.path, model.lora_adapter_path) if path is not None]
+    files = [path for folder in folders for pattern in WEIGHTS for path in sorted(folder.glob(pattern))]
     stored = stored_tree(config)
     reward = stored["reward"]
     for name in ("num_workers", "reward_kwargs", "max_failed_share"):  # none changes a raw verdict

@@ -5,23 +5,23 @@ Cheapest first, so that mistakes show early: tokenizer, prompts, rewards, then t
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from transformers import PreTrainedModel
 
 from archer.data.config import DataConfig
 from archer.data.prompts import PromptDataset
+from archer.generation.adapter_files import adapter_source, load_adapted
 from archer.generation.batch import RolloutLimits
 from archer.generation.config import ComputeConfig, ModelConfig, RolloutConfig
 from archer.generation.device import Compute, set_up
 from archer.generation.judge import Judge
+from archer.generation.lora import Adapters, MergedWeights
 from archer.generation.model import (
     SamplingWeights,
     check_same_model,
     load_policy,
     load_tokenizer,
-    named_weights,
     stop_token_ids,
 )
 from archer.generation.requirements import (
@@ -60,6 +60,7 @@ class Generation:
     model: PreTrainedModel  # the policy
     rollout: Sampler
     judge: Judge
+    adapters: Adapters | None = None  # of a policy that is trained with LoRA
 
 
 def build_generation(
@@ -94,34 +95,25 @@ def build_generation(
     for key, dataset in datasets.items():
         check_rewards(scorer, dataset, key)
 
-    source = model if weights is None else replace(model, path=weights)
-    if not trains:
-        source = replace(source, enable_gradient_checkpointing=False)
-    if weights is not None and trains:
-        check_same_model(model, source)
-    policy = load_policy(source, compute, exact=weights is not None)
+    policy, adapters = _load(model, compute, weights, trains)
     check_cache(policy)
     check_context(policy, longest + data.max_response_length, model.path)
     check_vocabulary(policy, every)
     check_forward(policy, compute)
     stop_ids = stop_token_ids(policy, tokenizer)
     pad_id = min(tokenizer.pad_token_id, stop_ids[-1])  # masked, but the model must have an embedding for it
-    sampler: Sampler
     limits = RolloutLimits(data.max_response_length, rollout.max_num_seqs, longest)
+    sampled = (
+        SamplingWeights(policy, compute, trains) if adapters is None else MergedWeights(adapters, compute)
+    )
+    sampler: Sampler
     if backend_name(rollout, compute) == "vllm":
-        weights_of = partial(named_weights, policy)
-        sampler = VllmRollout(source, rollout, compute, limits, stop_ids, pad_id, weights_of)
+        sampler = VllmRollout(model, rollout, compute, limits, stop_ids, pad_id, sampled.named_weights)
     else:
-        sampler = Rollout(
-            SamplingWeights(policy, compute, trains),
-            compute,
-            limits,
-            stop_ids,
-            pad_id,
-            graphs=not rollout.enforce_eager,
-        )
+        graphs = not rollout.enforce_eager
+        sampler = Rollout(sampled, compute, limits, stop_ids, pad_id, graphs)
     judge = Judge(scorer, tokenizer, reward.reward_kwargs.overlong_buffer_cfg, data.max_response_length)
-    return Generation(compute, tokenizer, datasets, scorer, policy, sampler, judge)
+    return Generation(compute, tokenizer, datasets, scorer, policy, sampler, judge, adapters)
 
 
 def backend_name(rollout: RolloutConfig, compute: Compute) -> str:
@@ -130,3 +122,18 @@ def backend_name(rollout: RolloutConfig, compute: Compute) -> str:
         return rollout.name
     on_gpu = compute.device.type == "cuda" and compute.mixed
     return "vllm" if on_gpu and vllm_is_installed() else "hf"
+
+
+def _load(
+    model: ModelConfig, compute: Compute, weights: str | None, trains: bool
+) -> tuple[PreTrainedModel, Adapters | None]:
+    """The policy, and its adapters where it is trained with LoRA."""
+    if not trains:
+        model = replace(model, enable_gradient_checkpointing=False)
+    adapter_source(model, weights)  # a checkpoint with adapters, or without, must be what is asked for
+    if model.lora_rank > 0:
+        return load_adapted(model, compute, weights, trains)
+    source = model if weights is None else replace(model, path=weights)
+    if weights is not None and trains:
+        check_same_model(model, source)
+    return load_policy(source, compute, exact=weights is not None), None

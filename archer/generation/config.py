@@ -1,5 +1,7 @@
 """`actor_rollout_ref.model.*`, `actor_rollout_ref.rollout.*` and where it all computes."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,6 +24,40 @@ class ModelConfig(Section):
     override_config: dict[str, Any] = knob(
         {}, "fields of the model's configuration to change, e.g. attn_implementation"
     )
+    lora_rank: int = knob(
+        0,
+        "train low-rank adapters (LoRA) of this rank beside frozen weights; 0: train all weights",
+        at_least=0,
+    )
+    lora_alpha: int = knob(
+        16, "the adapters' product is scaled by lora_alpha / lora_rank", above=0, needs="lora_rank!=0"
+    )
+    target_modules: tuple[str, ...] = knob(
+        ("all-linear",),
+        "modules that get adapters: ends of their names, or one regular expression; `all-linear`: every "
+        "linear layer but the output head",
+        needs="lora_rank!=0",
+    )
+    exclude_modules: tuple[str, ...] = knob(
+        (), "modules that get none although target_modules names them", needs="lora_rank!=0"
+    )
+    lora_adapter_path: str | None = knob(
+        None,
+        "adapter in PEFT's format to continue from, of rank lora_rank; its own alpha and modules count. A KL "
+        "term still compares with the model without adapter",
+        needs="lora_rank!=0",
+        idle="refuse",
+    )
+
+
+def module_pattern(entries: Sequence[str]) -> str | list[str] | None:
+    """Return target_modules or exclude_modules as PEFT and verl read them.
+
+    A text is `all-linear` or a regular expression there, names are always a list.
+    """
+    if len(entries) == 1 and not re.fullmatch(r"[\w.]+", entries[0]):
+        return entries[0]
+    return list(entries) or None
 
 
 @dataclass(frozen=True)

@@ -135,14 +135,19 @@ def _is_rms_norm(module: nn.Module) -> bool:
 def _is_gated(module: nn.Module) -> bool:
     """Whether a module is down(act(gate(x)) * up(x)) with silu for act, and nothing else."""
     names = ("gate_proj", "up_proj", "down_proj")
-    if not all(isinstance(getattr(module, name, None), nn.Linear) for name in names):
+    if not all(isinstance(getattr(module, name, None), nn.Module) for name in names):
         return False
-    gate = module.get_submodule("gate_proj")
-    assert isinstance(gate, nn.Linear)
-    x = _noise(4, gate.in_features, device=gate.weight.device).to(gate.weight.dtype)
-    g, u = gate(x), module.get_submodule("up_proj")(x)
-    inside = gated(g, u)
-    return _close(module(x).float(), module.get_submodule("down_proj")(inside).float(), gate.weight.dtype)
+    gate = module.get_submodule("gate_proj")  # a linear map, perhaps with an adapter around it
+    width = getattr(gate, "in_features", None)
+    if not isinstance(width, int):
+        return False
+    weight = next(gate.parameters())
+    x = _noise(4, width, device=weight.device).to(weight.dtype)
+    mixed = len({parameter.dtype for parameter in module.parameters()}) > 1  # adapters wider than the rest
+    with torch.autocast(weight.device.type, torch.bfloat16, enabled=mixed):
+        inside = gated(gate(x), module.get_submodule("up_proj")(x))
+        found, expected = module.get_submodule("down_proj")(inside).float(), module(x).float()
+    return _close(expected, found, torch.bfloat16 if mixed else weight.dtype)
 
 
 def _fuse_rotation(model: PreTrainedModel) -> bool:

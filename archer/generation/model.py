@@ -3,10 +3,12 @@
 import copy
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel
 
 from archer.data.builtin import tiny_reasoner_path
@@ -17,6 +19,7 @@ from archer.generation.fused import fuse
 from archer.generation.packed import NAME, can_pack, is_packed, use_packed_attention
 
 BUILTIN = "builtin:tiny_reasoner"
+ADAPTER_FOLDER = "lora_adapter"  # of a checkpoint, as verl calls it
 
 
 def model_folder(path: str) -> str:
@@ -25,6 +28,12 @@ def model_folder(path: str) -> str:
     if folder is None:
         return path
     if not (folder / "config.json").is_file():
+        if (folder / ADAPTER_FOLDER).is_dir():
+            raise ArcherError(
+                f"actor_rollout_ref.model.path={path} holds a LoRA adapter, not a whole model. Set it to the "
+                f"adapter's base model and actor_rollout_ref.model.lora_adapter_path={path}, or merge both: "
+                f"archer export-model {path} OUT."
+            )
         raise ArcherError(
             f"actor_rollout_ref.model.path={path} has no config.json: expected a folder written by "
             "save_pretrained, e.g. an Archer checkpoint (checkpoints/global_step_N)."
@@ -62,7 +71,12 @@ def load_tokenizer(config: ModelConfig) -> Any:
 
 
 def load_policy(config: ModelConfig, compute: Compute, exact: bool = False) -> PreTrainedModel:
-    """Return the trainable policy: float32 weights, dropout off (log-probs must not be random).
+    """Return the trainable policy: float32 weights, dropout off (log-probs must not be random)."""
+    return set_up_policy(load_weights(config, exact), config, compute)
+
+
+def load_weights(config: ModelConfig, exact: bool = False) -> PreTrainedModel:
+    """Return the model in float32, in main memory.
 
     A tensor that the files lack is an error: it would be random. `exact`: so is one that the model lacks, as
     in a checkpoint of another model.
@@ -74,6 +88,11 @@ def load_policy(config: ModelConfig, compute: Compute, exact: bool = False) -> P
         AutoModelForCausalLM, config.path, folder, config=model_config, output_loading_info=True, **options
     )
     _check_tensors(model, loaded, config.path, exact)
+    return model
+
+
+def set_up_policy(model: PreTrainedModel, config: ModelConfig, compute: Compute) -> PreTrainedModel:
+    """Bring a model to its device and make its forward passes repeatable."""
     model.to(compute.device)
     set_gradient_checkpointing(model, bool(config.enable_gradient_checkpointing))
     disable_dropout(model)
@@ -244,32 +263,51 @@ def _load(kind: Any, path: str, source: str, **options: Any) -> Any:
         ) from error
 
 
-def named_weights(model: PreTrainedModel) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield every parameter by its name in the model's files, tied ones once."""
-    yield from ((name, parameter.detach()) for name, parameter in model.named_parameters())
-
-
 class SamplingWeights:
-    """The model that the rollout uses: the policy itself in float32, a narrower copy otherwise.
+    """The weights that the rollout uses: the policy itself in float32, a narrower copy otherwise.
 
     Decoding under autocast would convert every weight for every token. A policy that is not trained needs no
-    copy: it is narrowed itself.
+    copy: it is narrowed itself. The copy is made when it is first asked for; a backend with weights of its
+    own takes `named_weights` and needs none.
     """
 
     def __init__(self, policy: PreTrainedModel, compute: Compute, trains: bool = True) -> None:
-        self._policy = policy
-        self.model = copy.deepcopy(policy) if compute.mixed and trains else policy
-        if compute.mixed or not trains:
-            narrow(self.model, compute)
-        if is_packed(self.model) and self.model.config._attn_implementation != NAME:
-            use_packed_attention(self.model)  # which also decodes
+        self._policy, self._compute, self._trains = policy, compute, trains
+        if not trains:
+            narrow(policy, compute)
+
+    @cached_property
+    def model(self) -> PreTrainedModel:
+        """The model that samples."""
+        return self._make()
+
+    def _make(self) -> PreTrainedModel:
+        if not self._compute.mixed or not self._trains:
+            return self._policy
+        copied = copy.deepcopy(self._policy)
+        narrow(copied, self._compute)
+        if is_packed(copied) and copied.config._attn_implementation != NAME:
+            use_packed_attention(copied)  # which also decodes
+        return copied
+
+    @property
+    def _made(self) -> bool:
+        return "model" in vars(self)
 
     @torch.no_grad()
     def refresh(self) -> None:
         """Take over the policy's current weights."""
-        if self.model is not self._policy:
+        if self._made and self.model is not self._policy:
             for target, source in zip(self.model.parameters(), self._policy.parameters(), strict=True):
                 target.copy_(source)
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield (name, tensor) of the current weights, as Hugging Face names them, in the products' format.
+
+        Weights that two modules share come once, under the first name.
+        """
+        for name, parameter in self._policy.named_parameters():
+            yield name, parameter.detach().to(self._compute.dtype)
 
 
 def narrow(model: PreTrainedModel, compute: Compute) -> None:

@@ -4,6 +4,7 @@ The head (hidden size x vocabulary) runs only at the positions that emit respons
 a time (`generation/head.py`): the [tokens, vocabulary] matrix of logits never exists as a whole.
 """
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -110,7 +111,9 @@ class Policy:
             head.register_forward_hook(lambda _, inputs, out: seen.extend((inputs[0], out))),
         )
         probe = torch.arange(1, 9, device=self.compute.device)[None] % head.weight.shape[0]
-        logits = self.model(input_ids=probe, use_cache=False).logits
+        mixed = len({parameter.dtype for parameter in self.model.parameters()}) > 1  # LoRA's frozen layers
+        with self.compute.autocast() if mixed else nullcontext():
+            logits = self.model(input_ids=probe, use_cache=False).logits
         for hook in hooks:
             hook.remove()
         if len(seen) != 3:

@@ -59,6 +59,8 @@ def quick_check(config: TrainConfig) -> tuple[list[Finding], ModelFacts | None]:
             f"{facts.name} ({facts.config.model_type}): {shape.layers} layers of {shape.hidden:,}, "
             f"vocabulary {shape.vocabulary:,}"
         )
+        if facts.adapters is not None:
+            text += f"; LoRA adapters of {facts.adapters.trained / 1e6:,.2f} M parameters"
         found += [ok("model", text), check_weights(facts)]
     return [*found, *missing_files(config)], facts
 
@@ -79,7 +81,7 @@ def full_check(config: TrainConfig) -> list[Finding]:
     found.append(_folder(config, steps))
     if facts is not None:
         found += [check_memory(config, facts), *check_token_kernel(config, facts)]
-        found += [check_disk(config, facts.shape, steps)] if steps is not None else []
+        found += [check_disk(config, facts, steps)] if steps is not None else []
     return found
 
 

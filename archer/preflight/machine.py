@@ -22,7 +22,7 @@ from archer.engines.verl.versions import problem as version_problem
 from archer.errors import ArcherError
 from archer.generation.device import set_up
 from archer.preflight.memory import Demand, gib, local_demand, verl_demand
-from archer.preflight.model import ModelFacts, ModelShape
+from archer.preflight.model import AdapterShape, ModelFacts, ModelShape
 from archer.preflight.report import Finding, note, ok, problem
 from archer.training.portions import token_budget
 
@@ -147,7 +147,8 @@ def what_would_fit(config: TrainConfig, facts: ModelFacts, device: str, there: i
                 f"With actor_rollout_ref.rollout.max_num_seqs={rows} actor_rollout_ref.actor."
                 f"ppo_max_token_len_per_gpu={tokens} it would need {gib(demand.peak)} GiB."
             )
-    return "Take a larger device, a smaller model, or more GPUs with engine=verl (docs/recipes.md)."
+    fewer = "" if facts.adapters is not None else " LoRA (actor_rollout_ref.model.lora_rank=32),"
+    return f"Take a larger device, a smaller model,{fewer} or more GPUs with engine=verl (docs/recipes.md)."
 
 
 def compare(demand: Demand, there: int, whose: str, remedy: str = SPREAD) -> Finding:
@@ -183,8 +184,13 @@ def wandb_can_start() -> bool:
     return False
 
 
-def checkpoint_bytes(shape: ModelShape, engine: str) -> int:
-    """One checkpoint: weights and AdamW's moments, 12 P; verl's holds the whole model once more, 2 P."""
+def checkpoint_bytes(shape: ModelShape, engine: str, adapters: AdapterShape | None = None) -> int:
+    """One checkpoint: weights and AdamW's moments, 12 P; verl's holds the whole model once more, 2 P.
+
+    With LoRA those of the adapters; verl's holds the frozen weights, too.
+    """
+    if adapters is not None:
+        return 12 * adapters.trained + (0 if engine == "local" else 6 * shape.parameters)
     return (12 if engine == "local" else 14) * shape.parameters
 
 
@@ -215,10 +221,11 @@ def existing(path: Path) -> Path:
     return next(folder for folder in (path, *path.parents) if folder.is_dir())
 
 
-def check_disk(config: TrainConfig, shape: ModelShape, steps: int) -> Finding:
+def check_disk(config: TrainConfig, facts: ModelFacts, steps: int) -> Finding:
     """Compare what the run writes, checkpoints and traces, with the room there is."""
     free = shutil.disk_usage(existing(config.run_dir)).free
-    count, one = kept_checkpoints(config, steps), checkpoint_bytes(shape, config.engine.name)
+    count = kept_checkpoints(config, steps)
+    one = checkpoint_bytes(facts.shape, config.engine.name, facts.adapters)
     traces = trace_bytes(config, steps)
     text = (
         f"{count} checkpoint{'' if count == 1 else 's'} of {gib(one)} GiB, "

@@ -21,7 +21,7 @@ from archer.generation.head import CHUNK_ELEMENTS
 from archer.influence.capture import KEEP_ALL
 from archer.influence.costs import bytes_per_token, solve_bytes
 from archer.influence.modules import traced_modules
-from archer.preflight.model import ModelFacts, ModelShape
+from archer.preflight.model import AdapterShape, ModelFacts, ModelShape
 from archer.preflight.report import Finding, note
 from archer.training.portions import PORTION, token_budget
 
@@ -69,7 +69,6 @@ def local_demand(config: TrainConfig, facts: ModelFacts, device: str) -> Demand:
     mixed = device == "cuda" if config.engine.dtype == "auto" else config.engine.dtype == "bfloat16"
     width = 2 if mixed else 4
     shape, rollout = facts.shape, config.actor_rollout_ref.rollout
-    weights, gradients, moments = state_bytes(shape)
     rows = min(rollout.max_num_seqs, config.data.train_batch_size * rollout.n)
     if config.data.val_files:
         rows = rollout.max_num_seqs
@@ -80,22 +79,47 @@ def local_demand(config: TrainConfig, facts: ModelFacts, device: str) -> Demand:
     cached = cache_bytes(shape, 1 << (rows - 1).bit_length() if static else rows, positions, width)
     tokens = _micro_batch(config)
     saved = bool(config.actor_rollout_ref.model.enable_gradient_checkpointing)
-    layer = inside_layer_bytes(shape, tokens, width, saved)
+    layer = inside_layer_bytes(shape, tokens, width, saved, facts.adapters)
+    head = at_head_bytes(shape, tokens, width, trained=facts.adapters is None)
+    kept = kept_bytes(shape, tokens, width, 4, saved, facts.adapters)
     return Demand(
         (
-            Part("weights", weights, True, True),
-            Part("gradients", gradients, False, True),
-            Part("optimizer", moments, True, True),
-            Part("reference", weights if config.needs_reference else 0, True, True),
-            Part("copy that samples", 2 * shape.parameters if mixed else 0, True, True),
-            Part("weights in bfloat16 for the products", 2 * shape.parameters if mixed else 0, False, True),
+            *_local_state(config, facts, width),
             Part("KV cache", cached, True, static),
             Part("drawing tokens", decoding_bytes(shape, rows, prompts, width, nucleus), True, False),
-            Part("activations", kept_bytes(shape, tokens, width, 4, saved), False, True),
-            Part("one layer or the logits", max(layer, at_head_bytes(shape, tokens, width)), False, True),
+            Part("activations", kept, False, True),
+            Part("one layer or the logits", max(layer, head), False, True),
             Part("influence", influence_bytes(config, facts, width), False, True),
             Part("program", PROGRAM, True, True),
         )
+    )
+
+
+def _local_state(config: TrainConfig, facts: ModelFacts, width: int) -> tuple[Part, ...]:
+    """Weights and what training keeps for each of them; with LoRA for those of the adapters alone.
+
+    F of P frozen parameters are in linear layers, which keep them in the products' format; M of those are
+    merged with adapters of A parameters. Weights: a F + 4 (P - F) + 4 A. The copy that samples has its own of
+    all that is merged or converted. The reference is the same model without adapters.
+    """
+    shape, adapters, mixed = facts.shape, facts.adapters, width < 4
+    if adapters is None:
+        weights, gradients, moments = state_bytes(shape)
+        reference = weights if config.needs_reference else 0
+        copied = products = 2 * shape.parameters if mixed else 0
+    else:
+        others = shape.parameters - adapters.linear
+        weights = 4 * adapters.trained + width * adapters.linear + 4 * others
+        gradients, moments, reference = 4 * adapters.trained, 8 * adapters.trained, 0
+        copied = width * (adapters.adapted + (others if mixed else 0))
+        products = 2 * adapters.trained if mixed else 0
+    return (
+        Part("weights", weights, True, True),
+        Part("gradients", gradients, False, True),
+        Part("optimizer", moments, True, True),
+        Part("reference", reference, True, True),
+        Part("copy that samples", copied, True, True),
+        Part("weights in bfloat16 for the products", products, False, True),
     )
 
 
@@ -111,6 +135,10 @@ def verl_demand(config: TrainConfig, facts: ModelFacts, device_bytes: int | None
     width = 4 if config.engine.dtype == "float32" or config.engine.device == "cpu" else 2
     shape = facts.shape
     weights, gradients, moments = state_bytes(shape, ranks)
+    reference = weights if config.needs_reference else 0
+    if facts.adapters is not None:
+        gradients, reference = 4 * facts.adapters.trained // ranks, 0
+        weights, moments = weights + gradients, 2 * gradients
     parallel = OmegaConf.select(own, "actor_rollout_ref.rollout.tensor_model_parallel_size") or 1
     share = config.actor_rollout_ref.rollout.gpu_memory_utilization
     least = (width * shape.parameters + cache_bytes(shape, 1, _longest(config), width)) // parallel
@@ -121,11 +149,11 @@ def verl_demand(config: TrainConfig, facts: ModelFacts, device_bytes: int | None
     if OmegaConf.select(own, f"{offloads}.use_no_sync_for_gradient_accumulation"):
         gradients *= ranks  # whole on every rank until the last micro-batch
     parameters_stay = not OmegaConf.select(own, f"{offloads}.param_offload")
-    reference = weights if config.needs_reference else 0
     critic = critic_bytes(config, shape, ranks)
     tokens = _micro_batch(config)
     saved = bool(config.actor_rollout_ref.model.enable_gradient_checkpointing)
-    layer = inside_layer_bytes(shape, tokens, width, saved)
+    layer = inside_layer_bytes(shape, tokens, width, saved, facts.adapters)
+    kept = kept_bytes(shape, tokens, width, width, saved, facts.adapters)
     return Demand(
         (
             Part("weights", weights, parameters_stay, True),
@@ -135,7 +163,7 @@ def verl_demand(config: TrainConfig, facts: ModelFacts, device_bytes: int | None
             Part("critic", critic, True, True),
             Part("rollout engine (weights and KV cache)", rollout, True, False),
             Part("two layers gathered", 2 * width * shape.parameters // shape.layers, False, True),
-            Part("activations", kept_bytes(shape, tokens, width, width, saved), False, True),
+            Part("activations", kept, False, True),
             Part("one layer or the logits", max(layer, whole_logit_bytes(shape, tokens, width)), False, True),
             Part("influence", influence_bytes(config, facts, width, ranks), False, True),
             Part("program", PROGRAM, True, True),
@@ -219,18 +247,28 @@ def state_bytes(shape: ModelShape, ranks: int = 1) -> tuple[int, int, int]:
     return weights, weights, 2 * weights
 
 
-def kept_by_layer(shape: ModelShape, tokens: int, width: int) -> int:
+def kept_by_layer(shape: ModelShape, tokens: int, width: int, adapters: AdapterShape | None = None) -> int:
     """What one decoder layer keeps for its backward: T (16 h + a (2 h + 3 q + 2 kv + 4 i)) bytes.
 
     float32 whatever the products run in: both norms' inputs and their normalised values (4 h). In the format
     of the products: the norms' outputs (2 h), queries, keys, values, the attention's result and its copy for
-    the output projection (3 q + 2 kv), gate, its activation, up and their product (4 i).
+    the output projection (3 q + 2 kv), gate, its activation, up and their product (4 i). With LoRA the norms
+    are frozen and keep their inputs only (2 h); adapters keep A x, as many numbers as their ranks' sum.
     """
     products = 2 * shape.hidden + 3 * shape.query + 2 * shape.key_value + 4 * shape.intermediate
-    return tokens * (16 * shape.hidden + width * products)
+    if adapters is None:
+        return tokens * (16 * shape.hidden + width * products)
+    return tokens * (8 * shape.hidden + width * (products + adapters.inner // shape.layers))
 
 
-def kept_bytes(shape: ModelShape, tokens: int, width: int, stream: int, checkpointing: bool) -> int:
+def kept_bytes(
+    shape: ModelShape,
+    tokens: int,
+    width: int,
+    stream: int,
+    checkpointing: bool,
+    adapters: AdapterShape | None = None,
+) -> int:
     """Activations that a micro-batch keeps until its backward has passed them.
 
     L K, K being what a layer keeps; with gradient checkpointing only each layer's input, s T h L, at s
@@ -238,28 +276,33 @@ def kept_bytes(shape: ModelShape, tokens: int, width: int, stream: int, checkpoi
     """
     if checkpointing:
         return stream * tokens * shape.hidden * shape.layers
-    return shape.layers * kept_by_layer(shape, tokens, width)
+    return shape.layers * kept_by_layer(shape, tokens, width, adapters)
 
 
-def inside_layer_bytes(shape: ModelShape, tokens: int, width: int, checkpointing: bool) -> int:
+def inside_layer_bytes(
+    shape: ModelShape, tokens: int, width: int, checkpointing: bool, adapters: AdapterShape | None = None
+) -> int:
     """What the backward through one layer adds: 3 a T i, gradients inside its feed-forward part.
 
-    With gradient checkpointing K more, for the layer is computed again.
+    2 a T i with LoRA, for frozen weights have no gradient. With gradient checkpointing K more, for the layer
+    is computed again.
     """
-    recomputed = kept_by_layer(shape, tokens, width) if checkpointing else 0
-    return recomputed + 3 * width * tokens * shape.intermediate
+    recomputed = kept_by_layer(shape, tokens, width, adapters) if checkpointing else 0
+    return recomputed + (3 if adapters is None else 2) * width * tokens * shape.intermediate
 
 
-def at_head_bytes(shape: ModelShape, tokens: int, width: int) -> int:
+def at_head_bytes(shape: ModelShape, tokens: int, width: int, trained: bool = True) -> int:
     """What the output head adds in the local engine, which runs it in chunks of C = min(T, 2^27 / V) tokens.
 
     C V (13 + a), and 4 C V more where products are narrower than float32: logits, their float32 copy,
     probabilities, the masked logits and their product, a mask of one byte. 4 V h: the gradient of its
-    weights, before it is added to that of earlier micro-batches.
+    weights, before it is added to that of earlier micro-batches; of frozen weights there is only their copy
+    in a narrower format, 2 V h.
     """
     chunk = min(tokens, max(1, CHUNK_ELEMENTS // shape.vocabulary))
     logits = chunk * shape.vocabulary * (13 + width + (4 if width < 4 else 0))
-    return logits + 4 * shape.vocabulary * shape.hidden
+    weights = 4 if trained else (2 if width < 4 else 0)
+    return logits + weights * shape.vocabulary * shape.hidden
 
 
 def whole_logit_bytes(shape: ModelShape, tokens: int, width: int) -> int:

@@ -1,6 +1,7 @@
 """The model of a run, known from its configuration alone: parameters are counted on the meta device."""
 
-from dataclasses import dataclass
+import copy
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 
 from archer.errors import ArcherError
+from archer.generation.adapter_files import adapter_source, chosen_config
 from archer.generation.config import ModelConfig
+from archer.generation.lora import attach
 from archer.generation.model import load_model_config, model_folder
 from archer.influence.modules import linear_shape
 from archer.preflight.report import Finding, note, ok, problem
@@ -38,13 +41,24 @@ class ModelShape:
 
 
 @dataclass(frozen=True)
+class AdapterShape:
+    """What LoRA adds to a model and what it leaves alone, in numbers of parameters."""
+
+    trained: int  # A and B of all layers
+    adapted: int  # frozen weights that have an adapter
+    linear: int  # frozen weights and biases of all linear layers
+    inner: int  # sum of the ranks: what the layers keep of a token, A x
+
+
+@dataclass(frozen=True)
 class ModelFacts:
     """A model without its weights."""
 
     name: str
     config: Any
     skeleton: nn.Module  # on the meta device
-    shape: ModelShape
+    shape: ModelShape  # without adapters
+    adapters: AdapterShape | None = None
 
 
 def read_model(config: ModelConfig) -> ModelFacts:
@@ -61,7 +75,30 @@ def read_model(config: ModelConfig) -> ModelFacts:
             f"{config.path} ({model_config.model_type}) is no causal language model that transformers knows: "
             f"{str(error).splitlines()[0]}"
         ) from error
-    return ModelFacts(config.path, model_config, skeleton, shape_of(model_config, skeleton))
+    facts = ModelFacts(config.path, model_config, skeleton, shape_of(model_config, skeleton))
+    return with_adapters(facts, config) if config.lora_rank > 0 else facts
+
+
+def with_adapters(facts: ModelFacts, config: ModelConfig) -> ModelFacts:
+    """Return the model with the adapters that it would be trained with."""
+    skeleton: Any = copy.deepcopy(facts.skeleton)
+    adapters = attach(skeleton, chosen_config(config, adapter_source(config, None)))
+    pairs = adapters.named_parameters()
+    embeddings = {id(p) for m in skeleton.modules() if isinstance(m, nn.Embedding) for p in m.parameters()}
+    frozen = {
+        id(p): p.numel()
+        for m in skeleton.modules()
+        if isinstance(m, nn.Linear)
+        for p in m.parameters()
+        if not p.requires_grad and id(p) not in embeddings
+    }
+    shape = AdapterShape(
+        trained=sum(p.numel() for p in pairs.values()),
+        adapted=sum(layer.base_layer.weight.numel() for layer in adapters.layers.values()),
+        linear=sum(frozen.values()),
+        inner=sum(p.shape[0] for name, p in pairs.items() if ".lora_A." in name),
+    )
+    return replace(facts, skeleton=skeleton, adapters=shape)
 
 
 def shape_of(config: Any, skeleton: nn.Module) -> ModelShape:

@@ -1,6 +1,7 @@
 """Checkpoints: a Hugging Face folder plus what training needs to resume exactly where it was.
 
     checkpoints/global_step_20/      model, tokenizer (loads with from_pretrained) and training_state.pt
+    checkpoints/global_step_20/lora_adapter/      with LoRA: the adapter in PEFT's format instead of a model
     checkpoints/global_step_20/checkpoint.json    size and digest of every file: see integrity.py
     checkpoints/latest_checkpointed_iteration.txt
 
@@ -10,6 +11,7 @@ global_step_N is whole, unless something damaged it later.
 
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from transformers import PreTrainedModel
 
 from archer.errors import ArcherError
 from archer.files import remove_tree, sync_folder, sync_tree, write_atomically
+from archer.generation.model import ADAPTER_FOLDER
 from archer.runs.integrity import (
     STATE_FILE,
     check_files,
@@ -77,8 +80,11 @@ class CheckpointFolder:
         tokenizer: Any,
         state: dict[str, Any],
         run_id: str | None = None,
+        save_weights: Callable[[Path], None] | None = None,
     ) -> Checkpoint:
         """Write the checkpoint of `step`; older ones beyond `keep` go once it is complete.
+
+        save_weights: writes adapters to the folder it is given, where only those are trained
 
         Weights that are not finite are refused: what was saved before stays the newest checkpoint.
         """
@@ -88,7 +94,10 @@ class CheckpointFolder:
         temporary = self.folder / f".saving-{final.name}"
         shutil.rmtree(temporary, ignore_errors=True)
         try:
-            model.save_pretrained(temporary)
+            if save_weights is None:
+                model.save_pretrained(temporary)
+            else:
+                save_weights(temporary / ADAPTER_FOLDER)
             tokenizer.save_pretrained(temporary)
             torch.save(state, temporary / STATE_FILE)
             write_manifest(temporary, step, run_id)

@@ -35,8 +35,9 @@ class DamagedCheckpointError(ArcherError):
     """A checkpoint that cannot be resumed from; the message names the file."""
 
     def __init__(self, file: Path, problem: str) -> None:
+        folder = next((p for p in file.parents if p.name.startswith("global_step_")), file.parent)
         super().__init__(
-            f"{file} {problem}. This checkpoint cannot be resumed from: move {file.parent} away to resume "
+            f"{file} {problem}. This checkpoint cannot be resumed from: move {folder} away to resume "
             "from the checkpoint before it (or from the start, where there is none), or choose another "
             "trainer.experiment_name=NAME."
         )
@@ -101,7 +102,7 @@ def check_files(folder: Path, step: int, run_id: str | None) -> None:
     _readable(path, must_exist=False)
     if not path.exists():
         load_training_state(folder, step)
-        for file in sorted(folder.glob("*.safetensors")):
+        for file in sorted(folder.rglob("*.safetensors")):
             _tensors(file)
         return
     described = _manifest(path)
@@ -121,7 +122,8 @@ def check_files(folder: Path, step: int, run_id: str | None) -> None:
             raise DamagedCheckpointError(file, f"has {size} bytes, {facts['bytes']} were saved")
         if digest(file, facts.get("parts")) != facts["digest"]:
             raise DamagedCheckpointError(file, "is not what was saved: its content has changed")
-    surplus = {path.name for path in folder.iterdir() if path.suffix in WEIGHTS} - described["files"].keys()
+    weights = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.suffix in WEIGHTS}
+    surplus = weights - described["files"].keys()
     if surplus:
         raise DamagedCheckpointError(folder / min(surplus), "was not saved with this checkpoint")
 

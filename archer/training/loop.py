@@ -31,6 +31,7 @@ class EngineFacts:
     prompts: int  # training prompts
     overlong: int  # prompts left out because they are too long
     traced: str  # what influence is read from; empty: nothing
+    trained: int | None = None  # parameters of adapters; None: all are trained
 
 
 @dataclass(frozen=True)
@@ -224,9 +225,10 @@ class Run:
     def _introduce(self, start: Checkpoint | None) -> None:
         facts = self.engine.facts()
         rollout, data = self.config.actor_rollout_ref.rollout, self.config.data
+        adapters = "" if facts.trained is None else f" and {facts.trained / 1e6:,.2f} M of LoRA adapters"
         lines = [
             f"[bold]{self.config.actor_rollout_ref.model.path}[/bold]  {facts.parameters / 1e6:,.2f} M "
-            f"parameters, {facts.where}",
+            f"parameters{adapters}, {facts.where}",
             f"{facts.prompts:,} training prompts, {data.train_batch_size} x {rollout.n} responses a step, "
             f"{self.engine.total_steps} steps of {self.config.algorithm.adv_estimator}",
             f"writing to {self.folder.path}",

@@ -71,3 +71,9 @@ class Runs:
 @pytest.fixture
 def runs(tmp_path: Path) -> Runs:
     return Runs(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def kept_runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """Runs that the tests of a file share; what changes them copies them first."""
+    return Runs(tmp_path_factory.mktemp("runs"))

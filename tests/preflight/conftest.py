@@ -8,7 +8,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedConfig, Qwen2Config, Qwen3Config
 
-from archer.preflight.model import ModelFacts, shape_of
+from archer.config.root import TrainConfig
+from archer.preflight.model import ModelFacts, shape_of, with_adapters
 
 QWEN25_15B = {
     "vocab_size": 151936,
@@ -77,6 +78,18 @@ def laid_out(config: PreTrainedConfig, name: str = "model") -> ModelFacts:
 def facts() -> Callable[[str], ModelFacts]:
     """`facts("Qwen/Qwen3-4B")`: that model, without its weights."""
     return by_name
+
+
+@pytest.fixture
+def facts_of() -> Callable[[TrainConfig], ModelFacts]:
+    """`facts_of(config)`: the model of a run, with its adapters."""
+
+    def find(config: TrainConfig) -> ModelFacts:
+        model = config.actor_rollout_ref.model
+        found = by_name(model.path)
+        return with_adapters(found, model) if model.lora_rank > 0 else found
+
+    return find
 
 
 @pytest.fixture

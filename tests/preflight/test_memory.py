@@ -14,8 +14,10 @@ from archer.data.prompts import Prompt
 from archer.engines.local.loss import Experience
 from archer.engines.local.update import Updater
 from archer.generation.batch import Responses
+from archer.generation.config import ModelConfig
 from archer.generation.device import Compute
 from archer.generation.judge import Judged
+from archer.generation.lora import attach, lora_config
 from archer.generation.policy import CHUNK_ELEMENTS, Policy
 from archer.generation.rollout import Rollout, RolloutLimits
 from archer.generation.sampling import SampleStreams, SamplingParams
@@ -32,7 +34,7 @@ from archer.preflight.memory import (
     traced_tokens,
     verl_demand,
 )
-from archer.preflight.model import ModelShape, shape_of
+from archer.preflight.model import ModelFacts, ModelShape, shape_of, with_adapters
 from archer.rewards import RewardResult
 
 TOLERANCE = 0.15  # of a measured peak
@@ -107,6 +109,32 @@ def test_an_update_takes_the_memory_that_was_estimated(vocabulary, checkpointing
         memory.state_bytes(shape)[1]
         + memory.kept_bytes(shape, tokens, 4, 4, checkpointing)
         + max(inside, at_head_bytes(shape, tokens, 4))
+    )
+    assert estimate == pytest.approx(measured, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("vocabulary", [512, 4096])
+def test_an_update_of_adapters_takes_the_memory_that_was_estimated(vocabulary, checkpointing):
+    model = model_of(vocabulary, checkpointing)
+    settings = ModelConfig(path="x/y", lora_rank=16)
+    facts = with_adapters(ModelFacts("x/y", model.config, model, shape_of(model.config, model)), settings)
+    shape, adapters = facts.shape, facts.adapters
+    trained = list(attach(model, lora_config(settings)).named_parameters().values())
+    assert adapters.trained == sum(p.numel() for p in trained)
+    tokens = ROWS * (PROMPT + RESPONSE) // MICRO_BATCHES
+    options = actor_config(ppo_mini_batch_size=ROWS, ppo_max_token_len_per_gpu=tokens)
+    updater = Updater(
+        Policy(model, CPU, 1.0), torch.optim.AdamW(trained, lr=1e-6, fused=True), options, RESPONSE
+    )
+    experience = experience_of(vocabulary)
+    updater.update(experience, 1)
+    measured = peak_bytes(lambda: updater.update(experience, 2))
+    inside = memory.inside_layer_bytes(shape, tokens, 4, checkpointing, adapters)
+    estimate = (
+        4 * adapters.trained
+        + memory.kept_bytes(shape, tokens, 4, 4, checkpointing, adapters)
+        + max(inside, at_head_bytes(shape, tokens, 4, trained=False))
     )
     assert estimate == pytest.approx(measured, rel=TOLERANCE)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from archer.config.root import TrainConfig
@@ -12,7 +13,9 @@ from archer.engines.local.sizing import Sizes, choose_sizes, with_sizes
 from archer.engines.local.trainer import Trainer
 from archer.evaluation.evaluator import Evaluator, all_samples, validation_sampling
 from archer.evaluation.summary import summarise
+from archer.generation.adapter_files import save_adapters
 from archer.generation.build import Generation, PromptFiles, backend_name, build_generation
+from archer.generation.lora import BasePolicy
 from archer.generation.model import load_reference
 from archer.generation.policy import Policy
 from archer.generation.sampling import seed_everything
@@ -69,11 +72,13 @@ class LocalEngine:
         self.generation.rollout.rest()
         longest = max(len(p.token_ids) for d in self.generation.datasets.values() for p in d)
         self.sizes = choose_sizes(policy, options.model, options.actor, longest + data.max_response_length)
-        config = replace(
-            config, actor_rollout_ref=replace(options, actor=with_sizes(options.actor, self.sizes))
-        )
-        reference = None
-        if config.needs_reference:
+        options = replace(options, actor=with_sizes(options.actor, self.sizes))
+        config = replace(config, actor_rollout_ref=options)
+        adapters = self.generation.adapters
+        reference: Policy | None = None
+        if config.needs_reference and adapters is not None:
+            reference = BasePolicy(adapters, compute, temperature)
+        elif config.needs_reference:
             reference = Policy(load_reference(options.model, compute), compute, temperature)
         datasets = self.generation.datasets
         train = datasets[TRAIN] if TRAIN in datasets else datasets[VAL]  # trainer.val_only needs no other
@@ -114,7 +119,7 @@ class LocalEngine:
         state = start.training_state()
         file = start.path / STATE_FILE
         try:
-            check_optimizer(state["optimizer"], list(self.generation.model.parameters()), start.path)
+            check_optimizer(state["optimizer"], self.trainer.parameters, start.path)
             progress = Progress(**state["progress"])
             self.trainer.load_state_dict(state)
         except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as error:
@@ -128,8 +133,12 @@ class LocalEngine:
         if self.config.trainer.influence_trace.enable:
             with compute.autocast():  # what the factors will be stored in
                 traced = self.trainer.recorder.tracer.describe()
+        every = sum(p.numel() for p in self.generation.model.parameters())
+        trained = sum(p.numel() for p in self.trainer.parameters)
+        whole = self.generation.adapters is None
         return EngineFacts(
-            parameters=sum(p.numel() for p in self.generation.model.parameters()),
+            parameters=every if whole else every - trained,
+            trained=None if whole else trained,
             where=self._where(),
             prompts=len(dataset),
             overlong=dataset.overlong,
@@ -163,6 +172,12 @@ class LocalEngine:
     def save(self, progress: Progress) -> None:
         """Write the checkpoint of the current step."""
         state = self.trainer.state_dict() | {"progress": asdict(progress)}
+        adapters, base = self.generation.adapters, self.config.actor_rollout_ref.model.path
         self.folder.checkpoints.save(
-            self.step, self.generation.model, self.tokenizer, state, self.folder.run_id
+            self.step,
+            self.generation.model,
+            self.tokenizer,
+            state,
+            self.folder.run_id,
+            save_weights=None if adapters is None else partial(save_adapters, adapters, base),
         )

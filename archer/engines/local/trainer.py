@@ -52,8 +52,9 @@ class Trainer:
         self._advantage = bound_advantage(algorithm.adv_estimator, algorithm)
         self._kl_control = KLController(algorithm.kl_ctrl)
         self._kl_in_reward = kl_estimator(algorithm.kl_penalty, "algorithm.kl_penalty")
+        self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(
-            policy.model.parameters(),
+            self.parameters,
             lr=actor.optim.lr,
             betas=(actor.optim.betas[0], actor.optim.betas[1]),
             weight_decay=actor.optim.weight_decay,

@@ -167,7 +167,7 @@ def _always(config: TrainConfig, tree: DictConfig) -> Iterator[str]:
     if tree.actor_rollout_ref.rollout.name == CPU_ROLLOUT and model.lora_rank > 0 and not model.lora.merge:
         yield (
             f"actor_rollout_ref.model.lora_rank={model.lora_rank}: the rollout {CPU_ROLLOUT} takes whole "
-            "weights only; set actor_rollout_ref.model.lora.merge=True, too"
+            "weights only; leave actor_rollout_ref.model.lora.merge at True"
         )
     if tree.trainer.device == "cpu" and strategy != "fsdp2":
         yield "actor_rollout_ref.actor.strategy=fsdp does not run on a CPU: leave it at fsdp2"

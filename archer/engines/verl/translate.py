@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from archer.algorithms.advantages.base import ADVANTAGES
 from archer.config.parse import leaves, value_of
 from archer.config.root import TrainConfig
+from archer.generation.config import module_pattern
 from archer.generation.model import model_folder, tokenizer_folder
 from archer.plugins import is_reference
 from archer.settings import declaration
@@ -57,7 +58,7 @@ def translate(config: TrainConfig, base: DictConfig) -> Tree:
         value = value_of(config, key)
         if value is not None and not key.startswith(NOT_COPIED) and _has(base, key):
             put(tree, key, list(value) if isinstance(value, tuple) else value)
-    for part in (_data, _model, _actor, _rollout, _critic, _algorithm, _run, _archer):
+    for part in (_data, _model, _adapters, _actor, _rollout, _critic, _algorithm, _run, _archer):
         for key, value in part(config).items():
             put(tree, key, value)
     if on_cpu(config):
@@ -120,6 +121,17 @@ def _model(config: TrainConfig) -> Tree:
         "actor_rollout_ref.model.use_remove_padding": flash,
         "actor_rollout_ref.model.external_lib": external_libraries(config),
         "actor_rollout_ref.model.enable_gradient_checkpointing": bool(model.enable_gradient_checkpointing),
+    }
+
+
+def _adapters(config: TrainConfig) -> Tree:
+    """LoRA of the actor; a critic is trained whole unless `critic.model.lora_rank` is set, too."""
+    model = config.actor_rollout_ref.model
+    path = model.lora_adapter_path
+    return {
+        "actor_rollout_ref.model.target_modules": module_pattern(model.target_modules),
+        "actor_rollout_ref.model.exclude_modules": module_pattern(model.exclude_modules),
+        "actor_rollout_ref.model.lora_adapter_path": None if path is None else _absolute(path),
     }
 
 
@@ -251,6 +263,7 @@ def _cpu(config: TrainConfig) -> Tree:
         "actor_rollout_ref.actor.fsdp_config.use_torch_compile": False,
         "actor_rollout_ref.ref.fsdp_config.use_torch_compile": False,
         "critic.fsdp.use_torch_compile": False,
+        "actor_rollout_ref.model.lora.merge": True,  # the rollout there takes whole weights only
         "actor_rollout_ref.rollout.agent.num_workers": 1,
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
         # verl counts GPUs; a trial has as many as it has ranks, and enough CPUs to place every actor

@@ -218,12 +218,9 @@ RULES = (
     ),
     _passed(
         "read where verl builds a model",
-        *under(f"{MODEL} critic.model", "hf_config_path use_shm enable_* use_remove_padding lora_*"),
-        *under(
-            f"{MODEL} critic.model",
-            "*_modules use_liger use_fused_kernels fused_kernel_options.* tiled_mlp.*",
-        ),
-        *under("critic.model", "trust_remote_code custom_chat_template override_config*"),
+        *under(f"{MODEL} critic.model", "hf_config_path use_shm enable_* use_remove_padding use_liger"),
+        *under(f"{MODEL} critic.model", "use_fused_kernels fused_kernel_options.* tiled_mlp.*"),
+        *under("critic.model", "trust_remote_code custom_chat_template override_config* lora_* *_modules"),
     ),
     # --- rollout ---
     _refused("verl has asynchronous rollout servers only: leave it out", f"{ROLLOUT}.mode"),

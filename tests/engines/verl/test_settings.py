@@ -126,12 +126,28 @@ def test_dictionaries_that_verl_leaves_open_take_any_key():
         ("actor_rollout_ref.model.external_lib=no_such_module", "there is no such module"),
         ("actor_rollout_ref.model.tiled_mlp.enabled=True", "runs a layer in pieces"),
         ("actor_rollout_ref.actor.fsdp_config.offload_policy=True", "keeps weights in CPU memory"),
-        ("actor_rollout_ref.model.lora_rank=4", "set actor_rollout_ref.model.lora.merge=True, too"),
         ("algorithm.rollout_correction.bypass_mode=True", "skips the pass that computes entropies"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_sentence(override, expected):
     assert expected in refusal(override)
+
+
+def test_adapters_are_told_in_verls_form_and_a_trial_on_the_cpu_merges_them(tmp_path):
+    rank = "actor_rollout_ref.model.lora_rank=4"
+    model = told(rank).actor_rollout_ref.model
+    assert (model.lora_rank, model.lora_alpha, model.target_modules) == (4, 16, "all-linear")
+    assert model.exclude_modules is None and model.lora_adapter_path is None and model.lora.merge
+    model = told(
+        rank,
+        "actor_rollout_ref.model.target_modules=q_proj",
+        "actor_rollout_ref.model.exclude_modules='.*layers.0.*'",
+        f"actor_rollout_ref.model.lora_adapter_path={tmp_path}",
+    ).actor_rollout_ref.model
+    assert model.target_modules == ["q_proj"]  # a text would be a regular expression there
+    assert model.exclude_modules == ".*layers.0.*" and model.lora_adapter_path == str(tmp_path)
+    unmerged = refusal(rank, "actor_rollout_ref.model.lora.merge=False")
+    assert "takes whole weights only" in unmerged
 
 
 def test_without_influence_tracing_sequence_parallelism_and_fused_kernels_are_verls_business():
