@@ -31,6 +31,22 @@ def portions(responses: Responses, groups: Tensor, rows: list[int], config: Acto
     return whole_groups(groups.tolist(), rows, lengths, most)
 
 
+def filled_up(
+    rows: list[int], others: list[int], responses: Responses, budget: int
+) -> tuple[list[int], list[int]]:
+    """Add other rows as long as no more micro-batches of `budget` tokens are needed; returns both lists."""
+    lengths = total_lengths(responses)
+    held = sum(lengths[row] for row in rows)
+    room = -held % budget
+    added: list[int] = []
+    for row in others:
+        if lengths[row] <= room:
+            added.append(row)
+            room -= lengths[row]
+    taken = set(added)
+    return rows + added, [row for row in others if row not in taken]
+
+
 def micro_batches(
     responses: Responses, rows: list[int], config: ActorConfig, packed: bool = False
 ) -> list[list[int]]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from archer.algorithms.aggregation import LossTotals
 from archer.config.actor import ActorConfig, OptimConfig
-from archer.engines.local.batching import micro_batches, mini_batches, portions
+from archer.engines.local.batching import filled_up, micro_batches, mini_batches, portions
 from archer.engines.local.influence import InfluenceRecorder
 from archer.engines.local.loss import Experience, MicroBatchLoss, take
 from archer.errors import ArcherError
@@ -19,6 +19,7 @@ from archer.generation.policy import Policy, TokenStats
 from archer.influence import InfluenceConfig
 from archer.influence.factors import send
 from archer.training.metrics import TokenSums
+from archer.training.portions import token_budget
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,8 @@ class Updater:
         """Divide a mini-batch into whole groups whose factors are captured, scored and freed together.
 
         Kept for a whole mini-batch of long responses, token factors would outgrow the model itself. What is
-        not traced goes apart, last, and is spared the hooks.
+        not traced goes apart, last, and is spared the hooks, but for rows that fill up a micro-batch: one
+        more of them would cost more than a few lines that the hooks leave out.
         """
         traced = [row for row in rows if first and self.recorder.selects(row)]
         if not traced:
@@ -141,6 +143,8 @@ class Updater:
             parts = portions(experience.responses, experience.judged.groups, traced, self.config)
         else:
             parts = [traced]
+        if self.policy.packs and self.config.use_dynamic_bsz:
+            parts[-1], rest = filled_up(parts[-1], rest, experience.responses, token_budget(self.config))
         return [*parts, rest] if rest else parts
 
     def _idle_rows(self, experience: Experience, rows: list[int]) -> set[int]:
