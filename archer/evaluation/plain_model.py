@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+
 from archer.errors import ArcherError
 from archer.evaluation.choice import ModelChoice, model_settings
 from archer.files import sync_tree

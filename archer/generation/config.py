@@ -21,7 +21,9 @@ class ModelConfig(Section):
         {}, "fields of the model's configuration to change, e.g. attn_implementation"
     )
     lora_rank: int = knob(
-        0, "train low-rank adapters (LoRA) of this rank beside frozen weights; 0: train all weights", at_least=0
+        0,
+        "train low-rank adapters (LoRA) of this rank beside frozen weights; 0: train all weights",
+        at_least=0,
     )
     lora_alpha: int = knob(
         16, "the adapters' product is scaled by lora_alpha / lora_rank", above=0, needs="lora_rank!=0"

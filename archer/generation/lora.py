@@ -3,8 +3,8 @@
     y = W x + s B A x,    W frozen [d_out, d_in],  A [r, d_in],  B [d_out, r],  s = lora_alpha / r
 
 PEFT puts the adapters into the Hugging Face model in place, so the policy stays what it was to everything
-else: its head, its layers, its hooks. Responses are sampled by a plain model with the weights W + s B A, which
-are made anew from W after every update: nothing is ever added to a sum that was rounded before.
+else: its head, its layers, its hooks. Responses are sampled by a plain model with the weights W + s B A,
+which are made anew from W after every update: nothing is ever added to a sum that was rounded before.
 """
 
 import copy
@@ -107,7 +107,7 @@ class Adapters:
         return weight.to(wide) + layer.get_delta_weight(ADAPTER).to(wide)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield (name, tensor) of every parameter that the plain model has, merged where there are adapters."""
+        """Yield (name, tensor) of every parameter of the plain model, merged where there are adapters."""
         adapters = {id(parameter) for parameter in self.named_parameters().values()}
         for name, parameter in self.model.named_parameters():
             if id(parameter) in adapters:

@@ -249,8 +249,8 @@ class SamplingWeights:
     """The weights that the rollout uses: the policy itself in float32, a narrower copy otherwise.
 
     Decoding under autocast would convert every weight for every token. A policy that is not trained needs no
-    copy: it is narrowed itself. The copy is made when it is first asked for; a backend with weights of its own
-    takes `named_weights` and needs none.
+    copy: it is narrowed itself. The copy is made when it is first asked for; a backend with weights of its
+    own takes `named_weights` and needs none.
     """
 
     def __init__(self, policy: PreTrainedModel, compute: Compute, trains: bool = True) -> None:

@@ -296,8 +296,8 @@ def at_head_bytes(shape: ModelShape, tokens: int, width: int, trained: bool = Tr
 
     C V (13 + a), and 4 C V more where products are narrower than float32: logits, their float32 copy,
     probabilities, the masked logits and their product, a mask of one byte. 4 V h: the gradient of its
-    weights, before it is added to that of earlier micro-batches; of frozen weights there is only their copy in
-    a narrower format, 2 V h.
+    weights, before it is added to that of earlier micro-batches; of frozen weights there is only their copy
+    in a narrower format, 2 V h.
     """
     chunk = min(tokens, max(1, CHUNK_ELEMENTS // shape.vocabulary))
     logits = chunk * shape.vocabulary * (13 + width + (4 if width < 4 else 0))

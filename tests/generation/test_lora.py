@@ -107,7 +107,9 @@ def test_a_refresh_follows_the_adapters_and_never_adds_up_rounding(qwen2):
         weights.refresh()
     now = dict(weights.model.named_parameters())
     for name, layer in adapters.layers.items():
-        exact = layer.base_layer.weight + 2.0 * layer.lora_B["default"].weight @ layer.lora_A["default"].weight
+        exact = (
+            layer.base_layer.weight + 2.0 * layer.lora_B["default"].weight @ layer.lora_A["default"].weight
+        )
         assert torch.equal(now[f"{name}.weight"], exact.bfloat16())
     for name, parameter in adapters.named_parameters().items():
         if ".lora_B." in name:
@@ -194,7 +196,9 @@ def test_peft_loads_what_is_saved(tmp_path, compute):
 
 def test_an_adapter_that_peft_saved_is_continued_from(tmp_path, compute, qwen2):
     qwen2(tied=True).save_pretrained(tmp_path / "base")
-    options = LoraConfig(r=4, lora_alpha=12, target_modules=["v_proj"], init_lora_weights=False, lora_dropout=0.3)
+    options = LoraConfig(
+        r=4, lora_alpha=12, target_modules=["v_proj"], init_lora_weights=False, lora_dropout=0.3
+    )
     theirs = get_peft_model(qwen2(tied=True), options).eval()
     theirs.save_pretrained(tmp_path / "adapter")
     settings = replace(TINY, path=str(tmp_path / "base"), lora_adapter_path=str(tmp_path / "adapter"))

@@ -67,7 +67,8 @@ class LocalEngine:
         closing.callback(self.generation.scorer.close)
         compute, temperature = self.generation.compute, options.rollout.temperature
         policy = Policy(self.generation.model, compute, temperature)
-        adapters, reference = self.generation.adapters, None
+        adapters = self.generation.adapters
+        reference: Policy | None = None
         if config.needs_reference and adapters is not None:
             reference = BasePolicy(adapters, compute, temperature)
         elif config.needs_reference:
