@@ -224,9 +224,12 @@ def main() -> None:
     if options.side:
         run_side(options)
         return
-    found = {side: measure(side, options) for side in options.sides}
-    if options.out:
-        Path(options.out).write_text(json.dumps(found, indent=1))
+    found: dict[str, Any] = {}
+    for side in options.sides:
+        found[side] = measure(side, options)
+        print(side, {name: statistics.median(values) for name, values in found[side].items()}, flush=True)
+        if options.out:
+            Path(options.out).write_text(json.dumps(found, indent=1))
     table = Table(
         title=f"{options.prompts_a_step} x {options.responses} x {options.length}, {options.steps} steps"
     )

@@ -69,8 +69,8 @@ def adapter_source(config: ModelConfig, weights: str | None) -> Path | None:
         if not is_adapter(saved) and config.lora_rank > 0:
             raise ArcherError(
                 f"{weights} holds no {ADAPTER_FOLDER}: all weights were trained there, but {KEY}.lora_rank "
-                f"is {config.lora_rank}. Set {KEY}.lora_rank=0 to resume it, or "
-                f"{KEY}.path={weights} to begin a new run from its weights."
+                f"is {config.lora_rank}. Set {KEY}.lora_rank=0 to resume it, or {KEY}.path={weights} to "
+                "begin a new run from its weights."
             )
         return saved if config.lora_rank > 0 else None
     if config.lora_adapter_path is None:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
+RECOMPILE_LIMIT = 64
 TOLERANCE = 1e-5  # of the trial, in float32
 
 
@@ -70,6 +71,8 @@ def _call(function: Callable[..., Any], *lines: Tensor, **others: Any) -> Any:
 
 def fuse(model: PreTrainedModel) -> list[str]:
     """Replace what can be replaced in a model on CUDA; returns what was, for the log and for tests."""
+    # Each is compiled anew with and without gradients, autocast and decoding: more than dynamo allows by itself.
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILE_LIMIT)
     norms = [m for m in model.modules() if type(m).__name__.endswith("RMSNorm") and _is_rms_norm(m)]
     for norm in norms:
         norm.forward = MethodType(_norm_forward, norm)

@@ -26,6 +26,9 @@ ENTROPY = "trainer.entropy_trace"
 INFLUENCE = "trainer.influence_trace"
 
 OTHER_VALUES: dict[str, Any] = {
+    "actor_rollout_ref.model.lora_alpha": 99,
+    "actor_rollout_ref.model.target_modules": ["q_proj"],
+    "actor_rollout_ref.model.exclude_modules": ["q_proj"],
     f"{ACTOR}.kl_loss_coef": 0.5,
     f"{ACTOR}.kl_loss_type": "mse",
     f"{ACTOR}.clip_ratio_c": 1.01,

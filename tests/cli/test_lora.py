@@ -108,10 +108,11 @@ def test_the_embedded_model_learns_with_adapters(runs):
         "actor_rollout_ref.model.lora_rank=16",
         "actor_rollout_ref.actor.ppo_mini_batch_size=16",
         "actor_rollout_ref.actor.optim.lr=2e-3",
-        "trainer.total_training_steps=12",
+        "trainer.total_training_steps=6",
         "trainer.save_freq=-1",
+        "trainer.influence_trace.enable=False",
     )
-    assert outcome.after > outcome.before + 0.1
+    assert outcome.progress.accuracy_after > outcome.progress.accuracy_before + 0.2
 
 
 def test_eval_gives_the_number_that_training_logged_and_export_the_same_model(finished, tmp_path):
