@@ -72,6 +72,11 @@ def archer_settings(options: argparse.Namespace, backend: str, folder: str) -> l
     ]
 
 
+def read_prompts(path: str) -> list[dict[str, Any]]:
+    with Path(path).open() as file:  # a line ends at its line feed, whatever else may look like one
+        return [json.loads(line) for line in file]
+
+
 def run_archer(options: argparse.Namespace, backend: str) -> dict[str, list[float]]:
     from archer.config import compose
     from archer.train import make_run
@@ -126,7 +131,7 @@ def run_trl(options: argparse.Namespace, backend: str) -> dict[str, list[float]]
             seconds.append(time.perf_counter() - self.begun)
             print(f"step {len(seconds)}: {seconds[-1]:.2f} s", flush=True)
 
-    rows = [json.loads(line) for line in Path(options.prompts).read_text().splitlines()]
+    rows = read_prompts(options.prompts)
     total = options.prompts_a_step * options.responses
     vllm = {"vllm_mode": "colocate", "vllm_gpu_memory_utilization": options.vllm_memory}
     with tempfile.TemporaryDirectory() as folder:
@@ -170,7 +175,7 @@ def run_vllm(options: argparse.Namespace) -> dict[str, list[float]]:
         max_model_len=512 + options.length,
         max_num_seqs=options.prompts_a_step * options.responses,
     )
-    rows = [json.loads(line)["prompt"] for line in Path(options.prompts).read_text().splitlines()]
+    rows = [row["prompt"] for row in read_prompts(options.prompts)]
     sampling = SamplingParams(temperature=1.0, max_tokens=options.length, n=options.responses, logprobs=0)
     figures: dict[str, list[float]] = {"generation": [], "sampled": []}
     for step in range(options.steps):
