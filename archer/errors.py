@@ -17,7 +17,8 @@ class ArcherError(Exception):
 
 def install_hint(extra: str) -> str:
     """Return the command that adds an extra, held to the versions that Archer is tested with."""
-    return f'pip install -c constraints.txt -e ".[{extra}]" in Archer\'s checkout'
+    versions = "constraints-gpu.txt" if extra == "gpu" else "constraints.txt"
+    return f'pip install -c {versions} -e ".[{extra}]" in Archer\'s checkout'
 
 
 def visible(text: str) -> str:

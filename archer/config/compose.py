@@ -62,10 +62,18 @@ def _composed(arguments: list[str], config_dir: Path | None) -> dict[str, Any]:
     if any(argument.startswith("recipe=") for argument in arguments):
         return _compose(arguments, config_dir)
     # The embedded default's learning rate would wreck a real model, so its recipe never applies to one.
-    plain = _compose([f"recipe={PLAIN_RECIPE}", *arguments], config_dir)
-    if _model_path(plain):
-        return plain
+    if config_dir is not None or any(_may_name_a_model(argument) for argument in arguments):
+        plain = _compose([f"recipe={PLAIN_RECIPE}", *arguments], config_dir)
+        if _model_path(plain):
+            return plain
     return _compose([f"recipe={BUILTIN_RECIPE}", *arguments], config_dir)
+
+
+def _may_name_a_model(argument: str) -> bool:
+    """Whether a model's path may come out of an argument: only then is it worth composing to find out."""
+    key = argument.partition("=")[0]
+    whole_section = "." not in key and key != "engine"
+    return "model" in key or whole_section or "$" in argument or key.startswith("hydra.")
 
 
 def _engine_name(tree: dict[str, Any]) -> object:

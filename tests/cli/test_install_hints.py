@@ -16,19 +16,21 @@ ROOT = Path(__file__).parents[2]
 
 
 def extra_installed_by(text: str) -> str:
-    """Return the extra that the command in a message installs."""
-    (constraints, extra) = re.search(
-        r'pip install -c (\S+) -e "\.\[(\w+)\]" in Archer\'s checkout', text
-    ).groups()
+    """Return the extra that the commands in a message install, which are all the same."""
+    ((constraints, extra),) = set(
+        re.findall(r'pip install -c (\S+) -e "\.\[(\w+)\]" in Archer\'s checkout', text)
+    )
     assert (ROOT / constraints).is_file()
+    assert constraints == ("constraints-gpu.txt" if extra == "gpu" else "constraints.txt")
     return extra
 
 
-def test_the_verl_engine_names_its_extra(monkeypatch):
+@pytest.mark.parametrize(("rollout", "extra"), [("vllm", "gpu"), ("transformers_cpu", "verl")])
+def test_the_verl_engine_names_its_extra(rollout, extra, monkeypatch):
     monkeypatch.setattr(versions, "installed", lambda package: None)
     with pytest.raises(ArcherError) as error:
-        versions.check_versions("vllm")
-    assert extra_installed_by(str(error.value)) == "verl"
+        versions.check_versions(rollout)
+    assert extra_installed_by(str(error.value)) == extra
 
 
 def test_the_viewer_names_its_extra(monkeypatch):
@@ -48,4 +50,4 @@ def test_the_gradio_host_names_its_extra(monkeypatch):
 
 def test_the_extras_exist():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert {"verl", "viewer", "gradio", "ablation"} <= extras.keys()
+    assert {"verl", "gpu", "viewer", "gradio", "ablation"} <= extras.keys()

@@ -82,20 +82,21 @@ def test_a_run_that_was_killed_again_and_again_gives_the_same_numbers(runs):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_finishes_the_step_saves_and_the_same_command_goes_on(runs, number):
+def test_a_signal_finishes_the_step_saves_and_the_same_command_goes_on(runs):
     options = (*EVERYTHING, "trainer.save_freq=-1")
     runs.here("whole", *options)
-    process = runs.process("stopped", *options)
-    wait_for_step(runs, "stopped", 1, process)
-    process.send_signal(number)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 128 + number, err
-    assert "The same command resumes from here" in out
-    saved = (runs.folder / "stopped/checkpoints/latest_checkpointed_iteration.txt").read_text()
-    assert [line["step"] for line in runs.metrics("stopped")][-1] == int(saved)
-    runs.here("stopped", *options)
-    assert_same(runs, "stopped", "whole")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        name = f"stopped by {number.name}"
+        process = runs.process(name, *options)
+        wait_for_step(runs, name, 1, process)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 128 + number, err
+        assert "The same command resumes from here" in out
+        saved = (runs.folder / name / "checkpoints/latest_checkpointed_iteration.txt").read_text()
+        assert [line["step"] for line in runs.metrics(name)][-1] == int(saved)
+        runs.here(name, *options)
+        assert_same(runs, name, "whole")
 
 
 def test_a_run_killed_before_its_first_checkpoint_starts_over(runs):

@@ -66,8 +66,17 @@ def test_another_model_never_gets_the_embedded_defaults_learning_rate():
     assert config.actor_rollout_ref.actor.optim.lr == 1e-6
 
 
-def test_it_does_not_matter_how_the_other_model_is_named():
-    config = compose(["actor_rollout_ref.model={path: some/model}", "data.train_files=x.jsonl"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        "actor_rollout_ref.model={path: some/model}",
+        "actor_rollout_ref={model: {path: some/model}}",
+        "++actor_rollout_ref.model.path=some/model",
+        "actor_rollout_ref.model.path=${data.seed}",
+    ],
+)
+def test_it_does_not_matter_how_the_other_model_is_named(model):
+    config = compose([model, "data.train_files=x.jsonl"])
     assert config.actor_rollout_ref.actor.optim.lr == 1e-6
 
 

@@ -8,7 +8,7 @@ import io
 import warnings
 from collections.abc import Iterator
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
@@ -17,6 +17,7 @@ from packaging.version import Version
 from archer.errors import ArcherError, install_hint
 
 INSTALL = install_hint("verl")
+WITH_VLLM = install_hint("gpu")
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Requirement:
 
 ALWAYS = (
     Requirement("torch", "2.11", None, INSTALL),
-    Requirement("transformers", "5.10", "5.11", INSTALL),
+    Requirement("transformers", "5.9", "5.11", INSTALL),
     Requirement("verl", "0.9.1", "0.9.2", INSTALL),  # as in pyproject.toml
     Requirement("ray", "2.41", None, INSTALL),
     Requirement("tensordict", "0.8", None, INSTALL),
@@ -40,7 +41,7 @@ ALWAYS = (
 )
 LOCAL = (
     Requirement("torch", "2.11", None, install_hint("dev"), "engine=local"),
-    Requirement("transformers", "5.10", None, install_hint("dev"), "engine=local"),
+    Requirement("transformers", "5.9", None, install_hint("dev"), "engine=local"),
 )
 """What engine=local needs: verl's upper bounds are not its own."""
 IF_THERE = (
@@ -48,7 +49,7 @@ IF_THERE = (
 )
 """Packages that verl imports wherever they are installed."""
 ROLLOUTS = {
-    "vllm": Requirement("vllm", "0.11", None, "pip install vllm", "actor_rollout_ref.rollout.name=vllm"),
+    "vllm": Requirement("vllm", "0.11", None, WITH_VLLM, "actor_rollout_ref.rollout.name=vllm"),
     "sglang": Requirement(
         "sglang", "0.5", None, 'pip install "sglang[srt]"', "actor_rollout_ref.rollout.name=sglang"
     ),
@@ -58,6 +59,8 @@ ROLLOUTS = {
 def check_versions(rollout: str) -> dict[str, str]:
     """Return package -> installed version; one ArcherError names everything that is missing or unfit."""
     wanted = [*ALWAYS, *([ROLLOUTS[rollout]] if rollout in ROLLOUTS else [])]
+    if rollout == "vllm":  # vLLM has a torch of its own: one command installs versions that go together
+        wanted = [replace(requirement, install=WITH_VLLM) for requirement in wanted]
     found = {requirement.package: installed(requirement.package) for requirement in wanted}
     for requirement in IF_THERE:
         if (number := installed(requirement.package)) is not None:

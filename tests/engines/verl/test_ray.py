@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from archer.trace.check import check_trace
 from archer.trace.reader import TraceReader
 from archer.tracking.jsonl import read_metrics
 
@@ -87,7 +88,8 @@ def checkpoints(folder: Path) -> list[int]:
 
 
 def checked(trace: Path) -> str:
-    return finish(archer("trace", "check", str(trace)))
+    """What `archer trace check` prints."""
+    return check_trace(trace).render()
 
 
 def test_a_killed_worker_ends_the_run_with_one_message(killed, steps_before):
