@@ -3,10 +3,12 @@
 Cheapest first, so that mistakes show early: tokenizer, prompts, rewards, then the model.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from transformers import PreTrainedModel
 
 from archer.data.config import DataConfig
@@ -24,6 +26,7 @@ from archer.generation.model import (
     load_tokenizer,
     stop_token_ids,
 )
+from archer.generation.packed import can_pack
 from archer.generation.requirements import (
     check_cache,
     check_context,
@@ -33,6 +36,7 @@ from archer.generation.requirements import (
     load_dataset,
 )
 from archer.generation.rollout import Rollout, Sampler
+from archer.generation.slots import cache_shape
 from archer.generation.vllm_backend import VllmRollout, vllm_is_installed
 from archer.rewards import RewardScorer
 from archer.rewards.config import RewardConfig
@@ -60,6 +64,7 @@ class Generation:
     model: PreTrainedModel  # the policy
     rollout: Sampler
     judge: Judge
+    backend: str  # what samples: hf or vllm
     adapters: Adapters | None = None  # of a policy that is trained with LoRA
 
 
@@ -107,21 +112,33 @@ def build_generation(
         SamplingWeights(policy, compute, trains) if adapters is None else MergedWeights(adapters, compute)
     )
     sampler: Sampler
-    if backend_name(rollout, compute) == "vllm":
+    backend = backend_name(rollout, compute, policy, limits)
+    if backend == "vllm":
         sampler = VllmRollout(model, rollout, compute, limits, stop_ids, pad_id, sampled.named_weights)
     else:
         graphs = not rollout.enforce_eager
         sampler = Rollout(sampled, compute, limits, stop_ids, pad_id, graphs)
     judge = Judge(scorer, tokenizer, reward.reward_kwargs.overlong_buffer_cfg, data.max_response_length)
-    return Generation(compute, tokenizer, datasets, scorer, policy, sampler, judge, adapters)
+    return Generation(compute, tokenizer, datasets, scorer, policy, sampler, judge, backend, adapters)
 
 
-def backend_name(rollout: RolloutConfig, compute: Compute) -> str:
-    """What `actor_rollout_ref.rollout.name` comes to: `hf` or `vllm`."""
+def backend_name(
+    rollout: RolloutConfig, compute: Compute, model: PreTrainedModel, limits: RolloutLimits
+) -> str:
+    """What `actor_rollout_ref.rollout.name` comes to: `hf` or `vllm`.
+
+    The built-in decoder was the faster one where it was measured (docs/benchmarks.md). It needs attention
+    that can be packed, and room for all responses at their longest; vLLM shares its memory out in pages.
+    """
     if rollout.name != "auto":
         return rollout.name
-    on_gpu = compute.device.type == "cuda" and compute.mixed
-    return "vllm" if on_gpu and vllm_is_installed() else "hf"
+    if compute.device.type != "cuda" or not compute.mixed or not vllm_is_installed():
+        return "hf"
+    positions = limits.max_prompt_length + limits.max_response_length
+    needed = math.prod(cache_shape(model, limits.max_num_seqs, positions)) * compute.dtype.itemsize
+    total = torch.cuda.get_device_properties(compute.device).total_memory
+    fits = needed <= rollout.gpu_memory_utilization * total
+    return "hf" if can_pack(model) and fits else "vllm"
 
 
 def _load(

@@ -83,8 +83,9 @@ class RolloutConfig(Section):
 
     name: str = knob(
         "auto",
-        "what samples. engine=local: hf (the model itself) or vllm; auto: vllm where it is installed and the "
-        "run is on cuda in bfloat16, else hf. engine=verl: vllm, sglang; auto: vllm",
+        "what samples. engine=local: hf (the model itself) or vllm; auto: hf, but on cuda vllm, where it is "
+        "installed, for models whose attention hf cannot pack or whose responses at their longest would not "
+        "fit gpu_memory_utilization. engine=verl: vllm, sglang; auto: vllm",
     )
     n: int = knob(8, "responses per prompt (the group size)", above=0)
     temperature: float = knob(1.0, "sampling temperature; log-probs and entropy are taken at it", above=0)

@@ -71,7 +71,7 @@ def _call(function: Callable[..., Any], *lines: Tensor, **others: Any) -> Any:
 
 def fuse(model: PreTrainedModel) -> list[str]:
     """Replace what can be replaced in a model on CUDA; returns what was, for the log and for tests."""
-    # Each is compiled anew with and without gradients, autocast and decoding: more than dynamo allows by itself.
+    # Each is compiled anew with and without gradients, autocast and decoding: more often than is the default.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILE_LIMIT)
     norms = [m for m in model.modules() if type(m).__name__.endswith("RMSNorm") and _is_rms_norm(m)]
     for norm in norms:

@@ -15,19 +15,24 @@ from transformers.cache_utils import DynamicLayer
 LENGTH_STEP = 64  # positions of a slot are a multiple of it
 
 
+def cache_shape(model: PreTrainedModel, slots: int, positions: int) -> tuple[int, ...]:
+    """[2, layers, slots + 1, positions, groups, head size]: keys and values; the last slot is for scrap."""
+    config = model.config.get_text_config()
+    heads = config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    groups = getattr(config, "num_key_value_heads", None) or heads
+    positions = -(-positions // LENGTH_STEP) * LENGTH_STEP
+    return 2, config.num_hidden_layers, slots + 1, positions, groups, size
+
+
 class SlotCache(Cache):
-    """Keys and values [slots, positions, groups, head size] of every layer; the last slot is for scrap."""
+    """Keys and values [slots, positions, groups, head size] of every layer."""
 
     def __init__(self, model: PreTrainedModel, slots: int, positions: int) -> None:
         super().__init__(layers=[DynamicLayer()])
-        config = model.config.get_text_config()
-        heads = config.num_attention_heads
-        size = getattr(config, "head_dim", None) or config.hidden_size // heads
-        groups = getattr(config, "num_key_value_heads", None) or heads
-        self.slots = slots
-        self.positions = -(-positions // LENGTH_STEP) * LENGTH_STEP
+        shape = cache_shape(model, slots, positions)
+        self.slots, self.positions = slots, shape[3]
         weight = model.get_input_embeddings().weight
-        shape = (2, config.num_hidden_layers, slots + 1, self.positions, groups, size)
         self._store = torch.zeros(shape, dtype=weight.dtype, device=weight.device)
         self._from: Tensor | None = None  # [m] lines of a prefill that are kept, None while decoding
         self._to = torch.zeros(0, dtype=torch.long)  # [m] their places in slots x positions

@@ -106,7 +106,6 @@ OTHER_VALUES: dict[str, Any] = {
     "trainer.total_epochs": 3,
     "trainer.log_val_generations": 2,
     "engine.worker_logs": True,
-    "engine.compile_decoding": False,
 }
 NO_OTHER_VALUE = {
     "algorithm.filter_groups.metric",

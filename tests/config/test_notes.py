@@ -219,10 +219,6 @@ CASES = (
         {},
     ),
     Case("engine.worker_logs", True, {}, "engine.name is local", {"engine.name": "verl"}),
-    Case("engine.compile_decoding", False, {"engine.name": "verl"}, "engine.name is verl", {}),
-    Case(
-        "engine.compile_decoding", False, {"engine.device": "cpu"}, "device is cpu", {"engine.device": "cuda"}
-    ),
     Case(
         "algorithm.lam",
         0.95,
@@ -278,7 +274,7 @@ def choices(name: str) -> list[Any]:
 @cache
 def other_values(name: str) -> tuple[Any, ...]:
     """Some values that a setting accepts, its default not among them."""
-    candidates = (*choices(name), True, False, None, 64, 0, 0.5, 3, 1.5, "3.0", ["a"], {"a": 1})
+    candidates = (*choices(name), True, False, None, 64, 0, 0.5, 0.25, 3, 1.5, "3.0", "hf", ["a"], {"a": 1})
     found = []
     for value in candidates:
         with suppress(ArcherError):

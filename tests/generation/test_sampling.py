@@ -5,7 +5,13 @@ import math
 import pytest
 import torch
 
-from archer.generation.sampling import SampleStreams, SamplingParams, sample_tokens, truncate
+from archer.generation.sampling import (
+    SampleStreams,
+    SamplingParams,
+    sample_by_blocks,
+    sample_tokens,
+    truncate,
+)
 
 DRAWS = 40_000
 FIXED = [[0.6121582936071602, 0.5473521766712803], [0.18978447244489327, 0.3202730468585059]]
@@ -151,3 +157,30 @@ def test_random_numbers_are_uniform_and_neither_prompts_samples_positions_nor_se
     for shift in (1, 8, 64):
         pair = torch.stack([table[0, :-shift], table[0, shift:]])
         assert abs(float(torch.corrcoef(pair)[0, 1])) < 0.025
+
+
+@pytest.mark.parametrize("vocabulary", [7, 128, 1000])
+@pytest.mark.parametrize("temperature", [1.0, 0.3])
+def test_drawing_by_blocks_is_drawing(vocabulary, temperature):
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randn(4000, vocabulary, generator=generator, dtype=torch.float64) * 3
+    logits[::7, vocabulary // 2 :] = -torch.inf
+    uniform = torch.rand(4000, generator=generator, dtype=torch.float64)
+    uniform[:3] = torch.tensor([0.0, 1.0 - 2.0**-53, 0.5])
+    params = SamplingParams(temperature=temperature)
+    tokens, log_probs = sample_by_blocks(logits, params, uniform)
+    expected, exact = sample_tokens(logits, params, uniform)
+    assert (tokens == expected).float().mean() > 0.999, "but for rounding at a token's edge"
+    chosen = logits.gather(1, tokens[:, None])
+    assert chosen.isfinite().all(), "a token of probability 0 is never drawn"
+    same = tokens == expected
+    torch.testing.assert_close(log_probs[same], exact[same].float(), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_logits_that_are_not_finite_give_a_log_prob_that_says_so(value):
+    logits = torch.zeros(2, 300)
+    logits[1] = value
+    tokens, log_probs = sample_by_blocks(logits, SamplingParams(), torch.tensor([0.5, 0.5]).double())
+    assert log_probs.isfinite().tolist() == [True, False]
+    assert (tokens < 300).all()

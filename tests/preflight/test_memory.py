@@ -13,13 +13,15 @@ from archer.config.root import TrainConfig
 from archer.data.prompts import Prompt
 from archer.engines.local.loss import Experience
 from archer.engines.local.update import Updater
-from archer.generation.batch import Responses
+from archer.generation.batch import Responses, RolloutLimits
 from archer.generation.config import ModelConfig
 from archer.generation.device import Compute
+from archer.generation.head import CHUNK_ELEMENTS
 from archer.generation.judge import Judged
 from archer.generation.lora import attach, lora_config
-from archer.generation.policy import CHUNK_ELEMENTS, Policy
-from archer.generation.rollout import Rollout, RolloutLimits
+from archer.generation.model import SamplingWeights
+from archer.generation.policy import Policy
+from archer.generation.rollout import Rollout
 from archer.generation.sampling import SampleStreams, SamplingParams
 from archer.preflight import memory
 from archer.preflight.machine import checkpoint_bytes, kept_checkpoints, trace_bytes
@@ -142,7 +144,7 @@ def test_an_update_of_adapters_takes_the_memory_that_was_estimated(vocabulary, c
 def test_sampling_takes_the_memory_that_was_estimated():
     vocabulary, groups, n = 2048, 4, 4
     model = model_of(vocabulary)
-    rollout = Rollout(model, CPU, RolloutLimits(RESPONSE, groups * n), (vocabulary,), 0)
+    rollout = Rollout(SamplingWeights(model, CPU), CPU, RolloutLimits(RESPONSE, groups * n), (vocabulary,), 0)
     params = SamplingParams(do_sample=True, temperature=1.0, top_p=1.0, top_k=-1)
     prompts = prompts_of(vocabulary, groups)
     measured = peak_bytes(lambda: rollout.generate(prompts, n, params, SampleStreams(0)))

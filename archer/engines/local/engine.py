@@ -9,12 +9,12 @@ from typing import Any
 from archer.config.root import TrainConfig
 from archer.data.sampler import PromptSampler
 from archer.engines.local.collect import Collector
-from archer.engines.local.sizing import Sizes, choose_sizes, with_sizes
+from archer.engines.local.sizing import MicroBatchSizes, choose_sizes, with_sizes
 from archer.engines.local.trainer import Trainer
 from archer.evaluation.evaluator import Evaluator, all_samples, validation_sampling
 from archer.evaluation.summary import summarise
 from archer.generation.adapter_files import save_adapters
-from archer.generation.build import Generation, PromptFiles, backend_name, build_generation
+from archer.generation.build import Generation, PromptFiles, build_generation
 from archer.generation.lora import BasePolicy
 from archer.generation.model import load_reference
 from archer.generation.policy import Policy
@@ -37,7 +37,7 @@ class LocalEngine:
     trainer: Trainer
     evaluator: Evaluator | None
     total_steps: int
-    sizes: Sizes | None
+    sizes: MicroBatchSizes | None
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
@@ -150,7 +150,7 @@ class LocalEngine:
         compute = self.generation.compute
         parts = [compute.device.type, str(compute.dtype).removeprefix("torch.")]
         if compute.device.type == "cuda":
-            parts.append(f"rollout {backend_name(self.config.actor_rollout_ref.rollout, compute)}")
+            parts.append(f"rollout {self.generation.backend}")
         return ", ".join([*parts, *([str(self.sizes)] if self.sizes else [])])
 
     def validate(self, stop: Callable[[], bool]) -> ValidationResult | None:

@@ -24,7 +24,7 @@ STATE_BYTES = 12  # for each trained parameter: its gradient and AdamW's two mom
 
 
 @dataclass(frozen=True)
-class Sizes:
+class MicroBatchSizes:
     """What was chosen, and how to say it."""
 
     tokens: int  # of a micro-batch
@@ -36,7 +36,9 @@ class Sizes:
         return f"micro-batches of {self.tokens:,} tokens, {again}"
 
 
-def choose_sizes(policy: Policy, model: ModelConfig, actor: ActorConfig, longest: int) -> Sizes | None:
+def choose_sizes(
+    policy: Policy, model: ModelConfig, actor: ActorConfig, longest: int
+) -> MicroBatchSizes | None:
     """Choose what the configuration leaves open; None where there is nothing to choose.
 
     longest: tokens of the longest sequence, which goes through the model whole. Leaves the model with the
@@ -59,10 +61,10 @@ def choose_sizes(policy: Policy, model: ModelConfig, actor: ActorConfig, longest
         cost = token_bytes(policy, longest)
         fits = tokens_that_fit(policy, cost)
     on = bool(policy.model.is_gradient_checkpointing)
-    return Sizes(given or max(longest, min(MOST, fits)), on, cost)
+    return MicroBatchSizes(given or max(longest, min(MOST, fits)), on, cost)
 
 
-def with_sizes(actor: ActorConfig, sizes: Sizes | None) -> ActorConfig:
+def with_sizes(actor: ActorConfig, sizes: MicroBatchSizes | None) -> ActorConfig:
     """Put the chosen number of tokens in the place of an open one."""
     if sizes is None or not actor.use_dynamic_bsz:
         return actor

@@ -153,7 +153,7 @@ def test_activations_are_computed_again_where_they_would_not_fit(monkeypatch, pr
     policy = Policy(prepared, BF16, 1.0)
     monkeypatch.setattr(sizing, "tokens_that_fit", lambda policy, cost: 100)
     sizes = choose_sizes(policy, ModelConfig(), actor_config(), longest=64)
-    assert sizes == sizing.Sizes(100, True, sizes.bytes_per_token)
+    assert sizes == sizing.MicroBatchSizes(100, True, sizes.bytes_per_token)
     assert prepared.is_gradient_checkpointing
 
 
