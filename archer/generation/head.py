@@ -51,6 +51,12 @@ def token_statistics(
     return log_probs, entropy
 
 
+def entropy_of(logits: Tensor) -> Tensor:  # [T, V] -> [T]
+    """The entropy of softmax(logits) in nats, in float32 or wider, never below 0."""
+    z = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return _entropy(z, z.logsumexp(-1))
+
+
 def _entropy(z: Tensor, normaliser: Tensor) -> Tensor:
     surprise = normaliser[:, None] - z
     probs = (-surprise).exp()

@@ -1,7 +1,9 @@
-"""Log-probabilities of tokens from logits on machines without flash-attention.
+"""Log-probabilities and entropies of tokens from logits inside verl's engine.
 
-There verl takes the tokens one by one, tens of thousands of launches in a micro-batch of its update. Here
-they go in chunks, and the logits are all that is kept for the backward.
+Without flash-attention verl takes the tokens one by one for their log-probs, tens of thousands of launches in
+a micro-batch of its update. Here they go in chunks, and the logits are all that is kept for the backward.
+Entropies verl computes in the format of the logits, where they come out negative or wrong by a percent; here
+they are those of the local engine.
 """
 
 import os
@@ -13,8 +15,40 @@ import torch
 import verl.utils.torch_functional as verl_functions
 import verl.workers.engine.fsdp.transformer_impl as fsdp
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from archer.generation.head import entropy_of
 
 CHUNK_ELEMENTS = 2**27  # of logits in float32: 512 MiB
+
+
+@contextmanager
+def exact_entropies(engine: Any) -> Iterator[None]:
+    """Inside, verl's FSDP engine takes its entropies from here, in padded and in packed batches."""
+    stock, own = verl_functions.entropy_from_logits, engine.compute_entropy_from_logits
+    verl_functions.entropy_from_logits = engine.compute_entropy_from_logits = entropy_from_logits
+    try:
+        yield
+    finally:
+        verl_functions.entropy_from_logits, engine.compute_entropy_from_logits = stock, own
+
+
+def entropy_from_logits(
+    logits: Tensor,  # [..., V]
+    chunk_size: int = 0,
+) -> Tensor:  # [...]
+    """Return the entropy of softmax(logits), a chunk of tokens at a time, as verl's function of this name.
+
+    `chunk_size` is verl's; chunks are sized by memory here. With gradients a chunk is computed again in the
+    backward, so that no float32 copy of all logits is kept.
+    """
+    rows = logits.reshape(-1, logits.shape[-1])
+    again = torch.is_grad_enabled() and rows.requires_grad
+    parts = [
+        checkpoint(entropy_of, rows[part], use_reentrant=False) if again else entropy_of(rows[part])
+        for part in _chunks(rows)
+    ]
+    return torch.cat(parts).view(logits.shape[:-1])
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
 
 from archer.engines.verl.influence import Portion, RankRecorder, TracedRows
-from archer.engines.verl.log_probs import chunked_log_probs
+from archer.engines.verl.log_probs import chunked_log_probs, exact_entropies
 from archer.errors import ArcherError
 from archer.generation.model import disable_dropout
 from archer.influence import InfluenceConfig
@@ -92,7 +92,7 @@ class TracedUpdate(FSDPEngine):
 
     def prepare_model_outputs(self, *args: Any, **options: Any) -> Any:
         """Turn logits into log-probs and entropies."""
-        with chunked_log_probs():
+        with chunked_log_probs(), exact_entropies(self):
             return super().prepare_model_outputs(*args, **options)
 
     def optimizer_step(self) -> float:

@@ -1,12 +1,19 @@
 """Log-probs of tokens without flash-attention."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import verl.utils.torch_functional as verl_functions
 import verl.workers.engine.fsdp.transformer_impl as fsdp
 
 from archer.engines.verl import log_probs
-from archer.engines.verl.log_probs import chunked_log_probs, log_probs_from_logits
+from archer.engines.verl.log_probs import (
+    chunked_log_probs,
+    entropy_from_logits,
+    exact_entropies,
+    log_probs_from_logits,
+)
 
 VOCABULARY = 11
 
@@ -70,3 +77,28 @@ def test_verls_own_function_is_back_after_an_error():
 def _divide_inside() -> float:
     with chunked_log_probs():
         return 1 / 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_entropies_are_those_of_float64_and_never_negative(dtype):
+    ours = logits(dtype)
+    with torch.no_grad():
+        ours[0, :, 3] += torch.linspace(0, 80, 5).to(dtype)
+    exact = ours.detach().double().log_softmax(-1)
+    found = entropy_from_logits(ours)
+    assert found.shape == (2, 5) and found.dtype == torch.promote_types(dtype, torch.float32)
+    assert (found >= 0).all()
+    torch.testing.assert_close(found.double(), -(exact.exp() * exact).sum(-1), atol=1e-5, rtol=1e-5)
+
+
+def test_an_entropy_bonus_has_its_gradient():
+    assert torch.autograd.gradcheck(entropy_from_logits, logits(torch.float64))
+
+
+def test_verls_engine_takes_its_entropies_from_here_inside_the_context():
+    stock = verl_functions.entropy_from_logits
+    engine = SimpleNamespace(compute_entropy_from_logits=stock)
+    with exact_entropies(engine):
+        assert verl_functions.entropy_from_logits is engine.compute_entropy_from_logits is entropy_from_logits
+        assert fsdp.verl_F.entropy_from_logits is entropy_from_logits
+    assert verl_functions.entropy_from_logits is engine.compute_entropy_from_logits is stock
