@@ -91,13 +91,13 @@ def test_only_gae_has_a_critic():
 @pytest.mark.parametrize(
     "override",
     [
-        "actor_rollout_ref.rollout.gpu_memory_utilization=0.7",
-        "+actor_rollout_ref.rollout.gpu_memory_utilization=0.7",
-        "engine.verl.actor_rollout_ref.rollout.gpu_memory_utilization=0.7",
+        "actor_rollout_ref.rollout.max_num_batched_tokens=99",
+        "+actor_rollout_ref.rollout.max_num_batched_tokens=99",
+        "engine.verl.actor_rollout_ref.rollout.max_num_batched_tokens=99",
     ],
 )
 def test_settings_that_only_verl_has_are_given_by_their_own_names(override):
-    assert told(override).actor_rollout_ref.rollout.gpu_memory_utilization == 0.7
+    assert told(override).actor_rollout_ref.rollout.max_num_batched_tokens == 99
 
 
 def test_dictionaries_that_verl_leaves_open_take_any_key():
@@ -168,7 +168,7 @@ def test_responses_that_devices_cannot_share_equally_are_refused():
 
 def test_the_local_engine_refuses_verls_settings():
     with pytest.raises(ArcherError, match="needs engine=verl"):
-        compose(["actor_rollout_ref.rollout.gpu_memory_utilization=0.7"])
+        compose(["actor_rollout_ref.rollout.max_num_batched_tokens=99"])
 
 
 def test_fused_kernels_are_traced_but_for_the_head_that_they_go_around():

@@ -153,14 +153,14 @@ def test_emitting_positions_are_those_of_the_packed_layout():
 
 def test_keys_that_only_verl_has_are_gathered_in_the_same_tree():
     tree = {
-        "engine": {"name": "verl", "verl": {"actor_rollout_ref": {"rollout": {"name": "sglang"}}}},
-        "actor_rollout_ref": {"rollout": {"n": 4, "gpu_memory_utilization": 0.5}},
+        "engine": {"name": "verl", "verl": {"actor_rollout_ref": {"rollout": {"dtype": "half"}}}},
+        "actor_rollout_ref": {"rollout": {"n": 4, "max_num_batched_tokens": 99}},
         "critic": {"optim": {"lr": 1.0}},
     }
     own = adopt_verl_keys(TrainConfig, tree)
     assert own["actor_rollout_ref"] == {"rollout": {"n": 4}}
     assert own["engine"]["verl"] == {
-        "actor_rollout_ref": {"rollout": {"name": "sglang", "gpu_memory_utilization": 0.5}},
+        "actor_rollout_ref": {"rollout": {"dtype": "half", "max_num_batched_tokens": 99}},
         "critic": {"optim": {"lr": 1.0}},
     }
 
