@@ -89,9 +89,10 @@ def train_with_archer(work: Workload) -> Figures:
     from rich.console import Console
 
     from archer.config.compose import compose
-    from archer.engines.local import run as local_run
+    from archer.engines.local import engine as local_engine
     from archer.engines.local.trainer import StepReport, Trainer
     from archer.tracking.jsonl import read_metrics
+    from archer.train import make_run
 
     clock = Clock()
 
@@ -103,12 +104,11 @@ def train_with_archer(work: Workload) -> Figures:
             clock.step_ended()
             return report
 
-    local_run.Trainer = TimedTrainer  # type: ignore[misc]
+    local_engine.Trainer = TimedTrainer  # type: ignore[misc]
     with tempfile.TemporaryDirectory() as output:
         config = compose([*archer_overrides(work), f"trainer.default_local_dir={output}"])
-        run = local_run.Run(config, Console(quiet=True))
-        run.execute()
-        metrics = read_metrics(run.folder.metrics_file)
+        make_run(config, Console(quiet=True)).execute()
+        metrics = read_metrics(Path(output) / "metrics.jsonl")
     return clock.figures(
         [line["critic/rewards/mean"] for line in metrics],
         [line["response_length/mean"] for line in metrics],

@@ -75,8 +75,8 @@ def local_demand(config: TrainConfig, facts: ModelFacts, device: str) -> Demand:
     prompts = max(1, rows // rollout.n) * config.data.max_prompt_length
     nucleus = min(rollout.top_p, rollout.val_kwargs.top_p) < 1
     positions = -(-_longest(config) // CACHE_STEP) * CACHE_STEP
-    static = device == "cuda"  # kept between steps, rows a power of two
-    cached = cache_bytes(shape, 1 << (rows - 1).bit_length() if static else rows, positions, width)
+    static = device == "cuda"  # kept between steps, with a row for scrap
+    cached = cache_bytes(shape, rows + static, positions, width)
     tokens = _micro_batch(config)
     saved = bool(config.actor_rollout_ref.model.enable_gradient_checkpointing)
     layer = inside_layer_bytes(shape, tokens, width, saved, facts.adapters)

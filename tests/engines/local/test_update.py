@@ -1,5 +1,6 @@
 """The policy update against a brute-force computation of the loss in float64, one response at a time."""
 
+import copy
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -7,10 +8,13 @@ import torch
 from torch import Tensor
 
 from archer.config.actor import ActorConfig, actor_config
-from archer.engines.local.batching import mini_batches
+from archer.engines.local.batching import filled_up, mini_batches
+from archer.engines.local.influence import InfluenceRecorder
 from archer.engines.local.loss import Experience
 from archer.engines.local.update import Updater
+from archer.generation.packed import use_packed_attention
 from archer.generation.policy import Policy
+from archer.influence import InfluenceConfig
 
 PROMPTS = [3, 3, 3, 1, 1, 1, 6, 6, 6, 2, 2, 2]
 RESPONSES = [4, 7, 1, 5, 2, 8, 3, 3, 6, 1, 2, 9]
@@ -394,3 +398,43 @@ def test_shuffled_mini_batches_depend_on_seed_step_and_epoch_alone_and_keep_grou
             groups[batch[i]] == groups[batch[i + 1]] == groups[batch[i + 2]] for i in range(0, len(batch), 3)
         )
     assert len({str(o) for o in (first, order(epoch=1), order(step=2), order(seed=43))}) == 4
+
+
+@pytest.mark.parametrize("budget", [12, 40, 10_000])
+@pytest.mark.parametrize("prompts_traced", [0, 2])
+def test_rows_in_one_line_give_the_update_and_the_influence_of_padded_rows(
+    qwen2, compute, oracle, experience, budget, prompts_traced
+):
+    model = qwen2(tied=True)
+    data = experience(model, oracle, off_policy=False)
+    knobs = InfluenceConfig(
+        enable=True, output_function="log_prob", projection="none", max_prompts_per_step=prompts_traced
+    )
+    found = []
+    for packed in (False, True):
+        here = copy.deepcopy(model)
+        if packed:
+            use_packed_attention(here)
+        optimizer = RecordingSGD(here.parameters(), 0.0)
+        recorder = InfluenceRecorder(here, knobs)
+        config = replace(WHOLE, ppo_max_token_len_per_gpu=budget)
+        updater = Updater(Policy(here, compute, TEMPERATURE), optimizer, config, HORIZON, recorder=recorder)
+        result = updater.update(data, 1, traced=True)
+        found.append((result, optimizer.gradients[0], recorder.influence))
+    (padded, expected, scores), (line, gradients, found_scores) = found
+    assert_same(gradients, expected, rtol=1e-4)
+    torch.testing.assert_close(line.log_probs, padded.log_probs, atol=1e-5, rtol=1e-5)
+    assert torch.equal(found_scores.isnan(), scores.isnan())
+    groups_traced = prompts_traced or 4
+    assert (~scores.isnan()).any(-1).sum() == 3 * groups_traced
+    largest = float(scores.nan_to_num().abs().max())
+    torch.testing.assert_close(found_scores, scores, atol=1e-3 * largest, rtol=1e-2, equal_nan=True)
+
+
+def test_traced_rows_are_joined_by_others_up_to_the_budget_and_by_no_more(make_responses):
+    responses = make_responses(PROMPTS, RESPONSES)  # 7 10 4 | 6 3 9 | 9 9 12 | 3 4 11 tokens
+    joined, left = filled_up([0, 1, 2], [3, 4, 5, 6, 7, 8, 9, 10, 11], responses, budget=30)
+    assert joined == [0, 1, 2, 3, 4] and left == [5, 6, 7, 8, 9, 10, 11], "21 tokens, and room for 9"
+    joined, left = filled_up([0, 1, 2], [8, 9], responses, budget=21)
+    assert joined == [0, 1, 2] and left == [8, 9], "a full micro-batch takes nothing"
+    assert filled_up([0], [], responses, budget=100) == ([0], [])
