@@ -67,6 +67,14 @@ def can_pack(model: PreTrainedModel) -> bool:
     )
 
 
+def has_experts(model: PreTrainedModel) -> bool:
+    """Whether tokens are sent to experts, which asks the device where they go: no graph can hold that."""
+    config = model.config.get_text_config()
+    return any(
+        getattr(config, name, None) for name in ("num_experts", "num_local_experts", "n_routed_experts")
+    )
+
+
 def is_packed(model: PreTrainedModel) -> bool:
     """Whether the model's attention understands a packing: Archer's, or flash-attention's own package."""
     name = str(model.config._attn_implementation)

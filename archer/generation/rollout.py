@@ -19,7 +19,7 @@ from archer.generation.cache import growing_cache
 from archer.generation.decoder import Decoder
 from archer.generation.device import Compute
 from archer.generation.model import SamplingWeights
-from archer.generation.packed import NAME
+from archer.generation.packed import NAME, has_experts
 from archer.generation.sampling import Draws, SampleStreams, SamplingParams, sample_tokens
 
 COMPACT_SHARE = 0.75  # drop ended rows once fewer than this share of the batch is still going
@@ -62,6 +62,7 @@ class Rollout:
         self.stop_ids = torch.tensor(stop_ids, device=compute.device)
         self._decoder = None
         if weights.model.config._attn_implementation == NAME and limits.max_prompt_length:
+            graphs = graphs and not has_experts(self.model)
             self._decoder = Decoder(self.model, limits, self.stop_ids, pad_id, graphs)
 
     @property

@@ -14,14 +14,13 @@ import torch
 from torch import Tensor
 
 from archer.data.prompts import Prompt
-from archer.errors import ArcherError
+from archer.errors import ArcherError, install_hint
 from archer.generation.batch import Responses, RolloutLimits
 from archer.generation.config import ModelConfig, RolloutConfig
 from archer.generation.device import Compute
 from archer.generation.model import model_folder
 from archer.generation.sampling import SampleStreams, SamplingParams
 
-INSTALL = 'pip install -c constraints-gpu.txt -e ".[gpu]"'
 NamedWeights = Callable[[], Iterable[tuple[str, Tensor]]]
 
 
@@ -154,8 +153,8 @@ def _import_vllm(compute: Compute) -> Any:
         )
     if not vllm_is_installed():
         raise ArcherError(
-            f"actor_rollout_ref.rollout.name=vllm, but vLLM is not installed. {INSTALL} installs it in "
-            "versions that fit together (docs/cluster.md); rollout.name=hf samples without it."
+            "actor_rollout_ref.rollout.name=vllm, but vLLM is not installed. Versions that fit together: "
+            f"{install_hint('gpu')} (docs/cluster.md); rollout.name=hf samples without it."
         )
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")

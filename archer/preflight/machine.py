@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 
 from archer.config.root import TrainConfig
 from archer.engines.verl.translate import on_cpu, ranks, rollout_name
-from archer.engines.verl.versions import LOCAL, check_versions, installed
+from archer.engines.verl.versions import LOCAL, ROLLOUTS, check_versions, installed
 from archer.engines.verl.versions import problem as version_problem
 from archer.errors import ArcherError
 from archer.generation.device import set_up
@@ -36,13 +36,14 @@ SPREAD = (
 
 def check_installed(config: TrainConfig) -> Finding:
     """Compare installed packages with what the engine needs."""
-    numbers: Mapping[str, str | None] = {r.package: installed(r.package) for r in LOCAL}
+    wanted = [*LOCAL, *([ROLLOUTS["vllm"]] if config.actor_rollout_ref.rollout.name == "vllm" else [])]
+    numbers: Mapping[str, str | None] = {r.package: installed(r.package) for r in wanted}
     if config.engine.name == "verl":
         try:
             numbers = check_versions(rollout_name(config))
         except ArcherError as error:
             return problem("versions", str(error))
-    elif wrong := [text for r in LOCAL if (text := version_problem(r, numbers[r.package]))]:
+    elif wrong := [text for r in wanted if (text := version_problem(r, numbers[r.package]))]:
         return problem("versions", "engine=local cannot start: " + "; ".join(wrong))
     return ok("versions", ", ".join(f"{name} {number}" for name, number in numbers.items()))
 

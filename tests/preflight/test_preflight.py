@@ -270,3 +270,12 @@ def test_a_hub_that_cannot_be_reached_is_named(elsewhere, monkeypatch):
         refuse_early(
             compose(["recipe=base", "actor_rollout_ref.model.path=a/b", "data.train_files=[x]", CPU])
         )
+
+
+def test_a_run_that_samples_with_vllm_is_told_when_it_is_missing(monkeypatch):
+    config = compose(["actor_rollout_ref.rollout.name=vllm"])
+    monkeypatch.setattr(machine, "installed", lambda name: None if name == "vllm" else "9.9.9")
+    finding = machine.check_installed(config)
+    assert finding.level == "problem"
+    assert "vllm >= 0.11 is missing" in finding.text and "constraints-gpu.txt" in finding.text
+    assert machine.check_installed(compose([])).level == "ok"
