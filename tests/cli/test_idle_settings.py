@@ -106,6 +106,8 @@ OTHER_VALUES: dict[str, Any] = {
     "trainer.total_epochs": 3,
     "trainer.log_val_generations": 2,
     "engine.worker_logs": True,
+    "actor_rollout_ref.rollout.gpu_memory_utilization": 0.25,
+    "actor_rollout_ref.rollout.free_cache_engine": False,
 }
 NO_OTHER_VALUE = {
     "algorithm.filter_groups.metric",
@@ -119,6 +121,7 @@ def compute_score(solution_str, **row):
 SITUATIONS = {
     "a plain run": (
         *(f"{ENTROPY}.enable=False", f"{INFLUENCE}.enable=False", "data.val_files=[]", "data.shuffle=False"),
+        "actor_rollout_ref.rollout.name=hf",
     ),
     "another loss, another reward, a KL in it": (
         *(f"{ACTOR}.policy_loss.loss_mode=gspo", f"{ACTOR}.ppo_epochs=2", "algorithm.use_kl_in_reward=True"),

@@ -169,7 +169,17 @@ def test_scoring_works_again_after_close(custom):
     assert scorer.score([request("2")])[0].score == 2.0
 
 
-def test_an_interrupt_stops_the_workers_and_leaves_the_scorer_usable(custom, wait_until_gone, tmp_path):
+@pytest.fixture
+def pythons_own_interrupts():
+    """Python's own, also where the suite was started in the background, which ignores interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_stops_the_workers_and_leaves_the_scorer_usable(
+    pythons_own_interrupts, custom, wait_until_gone, tmp_path
+):
     scorer = custom(POISON, num_workers=1)
     pid = int(scorer.score([request("1")])[0].extra["pid"])
     pid_file = tmp_path / "pid"
