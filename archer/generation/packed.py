@@ -7,7 +7,7 @@ interface, under the names of its flash-attention arguments.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -63,7 +63,7 @@ def can_pack(model: PreTrainedModel) -> bool:
         and size in HEAD_SIZES
         and layers <= {"full_attention", "sliding_attention"}
         and not any(getattr(config, name, None) for name in unusual)
-        and not any(isinstance(p, nn.Parameter) for n, p in model.named_parameters() if n.endswith("sinks"))
+        and not any(name.endswith("sinks") for name, _ in model.named_parameters())
     )
 
 
@@ -118,21 +118,26 @@ def packed_attention(
     if torch.is_autocast_enabled(kind):  # rotated queries may have come out wider
         q, k, v = (x.to(torch.get_autocast_dtype(kind)) for x in (q, k, v))
     attend = _flash if q.is_cuda and q.dtype in (torch.bfloat16, torch.float16) else _one_by_one
-    out = attend(
-        q, k, v, cu_seq_lens_q, cu_seq_lens_k, max_length_q, max_length_k, used, scaling, sliding_window
-    )
+    spans = _Spans(cu_seq_lens_q, cu_seq_lens_k, max_length_q, max_length_k, used)
+    out = attend(q, k, v, spans, scaling, sliding_window)
     return (out[None] if used is None else out[:, None]), None
+
+
+class _Spans(NamedTuple):
+    """Where the queries and the keys of each sequence lie in their lines."""
+
+    ends_q: Tensor  # int32 [n + 1]
+    ends_k: Tensor  # int32 [n + 1]
+    longest_q: int
+    longest_k: int
+    used: Tensor | None  # int32 [n]: how many keys of each count, where not all do
 
 
 def _flash(
     q: Tensor,  # [T, heads, d]
     k: Tensor,  # [T', groups, d]
     v: Tensor,
-    ends_q: Tensor,
-    ends_k: Tensor,
-    longest_q: int,
-    longest_k: int,
-    used: Tensor | None,
+    spans: _Spans,
     scaling: float | None,
     window: int | None,
 ) -> Tensor:  # [T, heads, d]
@@ -140,41 +145,33 @@ def _flash(
 
     The operator behind `torch.nn.attention.varlen`, whose own arguments differ from release to release.
     """
-    causal = used is None
+    causal = spans.used is None
     # The window counts the token itself, the kernel does not.
     sides = (-1, 0 if causal else -1) if window is None else (window - 1, 0)
     return torch.ops.aten._flash_attention_forward(
         q,
         k,
         v,
-        ends_q,
-        ends_k,
-        longest_q,
-        longest_k,
+        spans.ends_q,
+        spans.ends_k,
+        spans.longest_q,
+        spans.longest_k,
         0.0,
         causal,
         False,
         scale=scaling,
         window_size_left=sides[0],
         window_size_right=sides[1],
-        seqused_k=used,
+        seqused_k=spans.used,
     )[0]
 
 
 def _one_by_one(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    ends_q: Tensor,
-    ends_k: Tensor,
-    longest_q: int,
-    longest_k: int,
-    used: Tensor | None,
-    scaling: float | None,
-    window: int | None,
+    q: Tensor, k: Tensor, v: Tensor, spans: _Spans, scaling: float | None, window: int | None
 ) -> Tensor:
     """The same a sequence at a time, on any device and in any format."""
-    lengths = (ends_k[1:] - ends_k[:-1] if used is None else used).tolist()
+    ends_q, ends_k = spans.ends_q, spans.ends_k
+    lengths = (ends_k[1:] - ends_k[:-1] if spans.used is None else spans.used).tolist()
     parts = []
     for i, (begin, start, length) in enumerate(zip(ends_q.tolist(), ends_k.tolist(), lengths, strict=False)):
         end = int(ends_q[i + 1])

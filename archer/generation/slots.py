@@ -37,11 +37,6 @@ class SlotCache(Cache):
         self._from: Tensor | None = None  # [m] lines of a prefill that are kept, None while decoding
         self._to = torch.zeros(0, dtype=torch.long)  # [m] their places in slots x positions
 
-    @property
-    def scrap(self) -> int:
-        """A slot that nothing is read from."""
-        return self.slots
-
     def write(self, to: Tensor, source: Tensor | None = None) -> None:
         """Where the keys and values of the next forward go: flat places in slots x positions.
 
