@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from archer.trace.arrays import TraceKind
 from archer.trace.files import leftover_temporaries
 from archer.trace.npz import DamagedFileError
 from archer.trace.reader import LoadedStep, StepEntry, StepProblem, TraceReader, describe_steps
-from archer.trace.schema import TraceKind, TraceStep
+from archer.trace.schema import TraceStep
 from archer.trace.vocab import Vocab
 
 EXPECTED_FINITE = ("entropies", "log_probs", "advantage")

@@ -10,7 +10,7 @@ from typing import Any
 
 from archer.errors import ArcherError
 from archer.files import TEMPORARY_SUFFIX, replace_atomically
-from archer.trace.schema import FORMAT_MAJOR, FORMAT_VERSION, TRACE_KINDS, TraceKind
+from archer.trace.arrays import FORMAT_MAJOR, FORMAT_VERSION, TRACE_KINDS, TraceKind
 
 STEPS_FOLDER = "steps"
 MANIFEST = "manifest.jsonl"

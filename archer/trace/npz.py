@@ -20,7 +20,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from archer.errors import ArcherError
-from archer.trace.schema import ALWAYS, SPECS, ArraySpec, check_shapes
+from archer.trace.arrays import ALWAYS, SPECS, ArraySpec, check_shapes
 
 DEFLATE_LEVEL = 1
 MAX_STEP_BYTES = 8 * 2**30

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from archer.errors import ArcherError
+from archer.trace.arrays import SPECS
 from archer.trace.files import (
     MANIFEST,
     STEPS_FOLDER,
@@ -26,7 +27,7 @@ from archer.trace.files import (
 )
 from archer.trace.manifest import BadLine, Manifest, ManifestLine, read_manifest
 from archer.trace.npz import DamagedFileError, load_arrays
-from archer.trace.schema import SPECS, TraceStep
+from archer.trace.schema import TraceStep
 from archer.trace.vocab import Vocab, read_vocab
 
 MISSING = "its file is missing"

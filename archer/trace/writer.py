@@ -20,10 +20,11 @@ from typing import Any
 from archer.errors import ArcherError
 from archer.files import replace_atomically
 from archer.trace import files, manifest
+from archer.trace.arrays import FORMAT_VERSION, TRACE_KINDS, TraceKind
 from archer.trace.files import TraceSummary, read_summary, write_summary
 from archer.trace.manifest import StepStatistics
 from archer.trace.npz import DamagedFileError, write_npz
-from archer.trace.schema import FORMAT_VERSION, TRACE_KINDS, TraceKind, TraceStep, check_complete
+from archer.trace.schema import TraceStep, check_complete
 from archer.trace.vocab import Vocab, read_vocab, write_vocab
 
 _logger = logging.getLogger(__name__)

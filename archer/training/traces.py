@@ -13,8 +13,9 @@ from archer.config.root import TrainConfig
 from archer.errors import ArcherError
 from archer.influence import Group
 from archer.rewards import RewardResult
+from archer.trace.arrays import TraceKind
 from archer.trace.reader import is_trace
-from archer.trace.schema import TraceKind, TraceStep
+from archer.trace.schema import TraceStep
 from archer.trace.vocab import Vocab, vocab_from_tokenizer
 from archer.trace.writer import NullTraceWriter, StepSink, TraceWriter
 

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archer.errors import ArcherError
+from archer.trace.arrays import SPECS
 from archer.trace.npz import DamagedFileError, NpzReader
 from archer.trace.reader import LoadedStep, TraceReader
-from archer.trace.schema import SPECS, TraceStep
+from archer.trace.schema import TraceStep
 from archer.viewer.metrics import NAMES, in_reading_order
 from archer.viewer.runs import Library, TracedRun
 

@@ -14,8 +14,8 @@ from archer.config import TrainConfig, compose
 from archer.config.notes import conditions, idle_notes, plugin_settings
 from archer.config.parse import leaves, parse, value_of
 from archer.settings import declaration
+from archer.trace.arrays import SPECS
 from archer.trace.reader import TraceReader
-from archer.trace.schema import SPECS
 
 ACTOR = "actor_rollout_ref.actor"
 OPTIM = f"{ACTOR}.optim"
