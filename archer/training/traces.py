@@ -1,6 +1,5 @@
 """Both traces of a run, whatever the engine: the record of a step, and what is written of it."""
 
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +12,13 @@ from archer.config.root import TrainConfig
 from archer.errors import ArcherError
 from archer.influence import Group
 from archer.rewards import RewardResult
+from archer.rewards.telling import told
 from archer.trace.arrays import TraceKind
 from archer.trace.reader import is_trace
 from archer.trace.schema import TraceStep
 from archer.trace.vocab import Vocab, vocab_from_tokenizer
 from archer.trace.writer import NullTraceWriter, StepSink, TraceWriter
-
-MAX_TEXT = 1000  # characters of each text that a reward says of a response
-MAX_EXTRAS = 32
+from archer.training.marks import UpdateMarks
 
 
 @dataclass(frozen=True)
@@ -40,43 +38,49 @@ class StepRecord:
     correct: Tensor  # [N] bool: the raw verdicts
     unjudged: Tensor  # [N] bool: judging failed; reward and verdict mean nothing
     results: Sequence[RewardResult]  # N
+    data_sources: Sequence[str]  # N
+    ground_truths: Sequence[Any]  # N
+    finished: Tensor  # [N] bool: ended by itself, not by the length limit
+    seeds: Tensor | None = None  # [N] int64, where the sampler tells
+    rollout_log_probs: Tensor | None = None  # [N, L] as sampled, where the sampler tells
+    marks: UpdateMarks | None = None  # what the update did to each token, where it is known
 
     def trace_step(self, rows: list[int], influence: Tensor | None) -> TraceStep:
         """Return the arrays of the chosen rows. influence: [N, L], NaN where nothing was computed."""
         groups = [self.groups[row] for row in rows]
-        said = [judgement(self.results[row]) for row in rows]
+
+        def chosen(values: Tensor | None) -> Any:
+            return None if values is None else values[rows].numpy()
+
+        marks = self.marks
+        texts: dict[str, Any] = told(
+            [self.results[row] for row in rows],
+            [self.ground_truths[row] for row in rows],
+            [self.data_sources[row] for row in rows],
+        )
         return TraceStep.from_batch(
-            entropies=self.entropy[rows].numpy(),
-            response_mask=self.mask[rows].numpy(),
-            responses=self.tokens[rows].numpy(),
+            entropies=chosen(self.entropy),
+            response_mask=chosen(self.mask),
+            responses=chosen(self.tokens),
             response_index=rows,
-            log_probs=self.log_probs[rows].numpy(),
-            reward=self.scores[rows].numpy(),
-            accepted=self.correct[rows].numpy(),
-            unjudged=self.unjudged[rows].numpy(),
-            judgement=said if any(said) else None,
+            log_probs=chosen(self.log_probs),
+            reward=chosen(self.scores),
+            accepted=chosen(self.correct),
+            unjudged=chosen(self.unjudged),
             group_id=groups,
             uid=[f"step{self.step}-group{group}" for group in groups],
             prompts=[self.prompts[row] for row in rows],
             sample_index=[self.sample_index[row] for row in rows],
-            influence=None if influence is None else influence[rows].numpy(),
-            advantage=None if influence is None else self.advantages[rows].numpy(),
+            truncated=chosen(~self.finished),
+            seed=chosen(self.seeds),
+            rollout_log_probs=chosen(self.rollout_log_probs),
+            ratio=None if marks is None else chosen(marks.ratio),
+            clipped=None if marks is None else chosen(marks.clipped),
+            loss_weight=None if marks is None else chosen(marks.loss_weight),
+            influence=chosen(influence),
+            advantage=None if influence is None else chosen(self.advantages),
+            **texts,
         )
-
-
-def judgement(result: RewardResult) -> str:
-    """What a reward said of a response beside its score, as JSON; empty where it said nothing."""
-    extra = {
-        name: value[:MAX_TEXT] if isinstance(value, str) else value
-        for name, value in list(result.extra.items())[:MAX_EXTRAS]
-    }
-    said = {
-        "failure": (result.failure or "")[:MAX_TEXT],
-        "detail": (result.detail or "")[:MAX_TEXT],
-        "extra": extra,
-    }
-    said = {name: value for name, value in said.items() if value}
-    return json.dumps(said) if said else ""
 
 
 def prompt_groups(
@@ -125,6 +129,10 @@ class Traces:
             self.influence = _writer(
                 folder, "influence", knobs.write_every, knobs.fsync, details, vocab, resumed_at
             )
+
+    def wants(self, step: int) -> bool:
+        """Whether any trace takes the step."""
+        return self.entropy.wants(step) or self.influence.wants(step)
 
     def write(self, record: StepRecord, influence: Tensor | None, selected: Collection[int]) -> None:
         """Hand the step's arrays to the background writers.

@@ -34,6 +34,8 @@ class JudgedRow:
     score: float  # shaped
     tokens: int
     finished: bool  # ended by itself, not by the length limit
+    data_source: str
+    ground_truth: str  # as text, cut
 
     @classmethod
     def of(cls, extra_fields: Any) -> "JudgedRow":
@@ -47,10 +49,14 @@ class JudgedRow:
                 extra={n.removeprefix("extra_"): v for n, v in info.items() if n.startswith("extra_")},
                 failure=info["failure"] or None,
                 detail=info["detail"] or None,
+                extracted=info["extracted"] or None,
+                reason=info["reason"] or None,
             ),
             float(info["shaped"]),
             int(info["tokens"]),
             bool(info["finished"]),
+            info["source"],
+            info["truth"],
         )
 
 

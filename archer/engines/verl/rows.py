@@ -1,6 +1,6 @@
 """The responses of a step as the driver sees them: numbered, judged, and ready to be traced."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -9,10 +9,15 @@ from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 
 from archer.engines.verl.buffer import JudgedRow, group_of
+from archer.engines.verl.worker import RankUpdate
+from archer.training.marks import MarkMaker, UpdateView
 from archer.training.metrics import response_metrics
 from archer.training.traces import StepRecord
 
-FIELDS = ["prompts", "responses", "response_mask", "entropy", "old_log_probs", "advantages", "index"]
+FIELDS = [
+    *("prompts", "responses", "response_mask", "entropy", "old_log_probs", "advantages", "index"),
+    *("rollout_log_probs", "rollout_is_weights"),  # where there are any
+]
 
 
 @dataclass(frozen=True)
@@ -91,10 +96,26 @@ class StepRows:
         )
         return torch.stack([row.sum() for row in data["token_level_rewards"].unbind()]).float()
 
-    def record(self, step: int) -> StepRecord:
-        """Fetch what is traced of every response."""
+    def record(
+        self,
+        step: int,
+        updates: Sequence[RankUpdate],
+        mini_batches: Sequence[Sequence[Sequence[int]]],  # rows of each portion of each
+        marks: MarkMaker,
+    ) -> StepRecord:
+        """Fetch what is traced of every response; what the update did follows from what its ranks saw."""
         data = tq.kv_batch_get(keys=list(self.keys), partition_id=self.partition, select_fields=FIELDS)
-        mask = _padded(data["response_mask"]).bool()
+        learnt = mask = _padded(data["response_mask"]).bool()
+        view = UpdateView(
+            log_probs=_gathered(updates, mask.shape),
+            old_log_probs=_padded(data["old_log_probs"]),
+            entropy=_padded(data["entropy"]),
+            advantages=_padded(data["advantages"]),
+            mask=learnt,
+            rollout_is_weights=_optional(data, "rollout_is_weights"),
+        )
+        batches = [[row for part in parts for row in part if row < len(self)] for parts in mini_batches]
+        mask = learnt.clone()
         for row, real in self.masks.items():
             mask[row, : len(real)] = real.bool()
         return StepRecord(
@@ -104,14 +125,33 @@ class StepRows:
             groups=self.groups,
             tokens=_padded(data["responses"]),
             mask=mask,
-            entropy=_padded(data["entropy"]),
+            entropy=view.entropy,
             log_probs=_padded(data["old_log_probs"]),
-            advantages=_padded(data["advantages"]),
+            advantages=view.advantages,
             scores=torch.tensor([row.score for row in self.judged]),
             correct=torch.tensor(self.correct),
             unjudged=torch.tensor(self.unjudged),
             results=[row.result for row in self.judged],
+            data_sources=[row.data_source for row in self.judged],
+            ground_truths=[row.ground_truth for row in self.judged],
+            finished=torch.tensor([row.finished for row in self.judged]),
+            rollout_log_probs=_optional(data, "rollout_log_probs"),
+            marks=marks(view, batches) if any(update.log_probs for update in updates) else None,
         )
+
+
+def _gathered(updates: Sequence[RankUpdate], shape: torch.Size) -> torch.Tensor:
+    """[N, L] log-probs that the first losses saw, from all ranks; rows that fill up a batch are left out."""
+    gathered = torch.zeros(shape)
+    for update in updates:
+        for row, values in update.log_probs.items():
+            if row < len(gathered):
+                gathered[row, : len(values)] = torch.tensor(values)
+    return gathered
+
+
+def _optional(data: TensorDict, name: str) -> torch.Tensor | None:
+    return _padded(data[name]) if name in data else None
 
 
 def _session(key: str) -> tuple[int, int]:

@@ -33,6 +33,7 @@ from archer.generation.sampling import stream
 from archer.influence import Group, Selection, select_groups
 from archer.tracking import ValidationSample
 from archer.training.loop import validation_at
+from archer.training.marks import MarkMaker
 from archer.training.metrics import sampling_metrics
 from archer.training.traces import Traces, prompt_groups
 
@@ -65,6 +66,8 @@ class ArcherTrainer(PPOTrainerSync):
         register_estimator(self.settings)
         super().__init__(config)
         self.traces: Traces
+        actor, data = self.settings.actor_rollout_ref.actor, self.settings.data
+        self._marks = MarkMaker(actor, data.max_response_length)
         self.accuracy_summary: Summary
         self.rows = StepRows((), (), ())
         self.order = Order([], [], frozenset())
@@ -180,7 +183,7 @@ class ArcherTrainer(PPOTrainerSync):
         return batch
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        self.actor_rollout_wg.begin_update(self._plan())
+        self.actor_rollout_wg.begin_update(self._plan(), self.traces.wants(self.global_steps))
         batch = super()._update_actor(batch, metrics=metrics)
         self.updates = self.actor_rollout_wg.finish_update()
         epochs = self.settings.actor_rollout_ref.actor.ppo_epochs
@@ -232,7 +235,7 @@ class ArcherTrainer(PPOTrainerSync):
         step, traced = self.global_steps, self.selection is not NOTHING
         if not self.traces.entropy.wants(step) and not traced:
             return
-        record = self.rows.record(step)
+        record = self.rows.record(step, self.updates, self.order.mini_batches, self._marks)
         influence = torch.full(record.mask.shape, torch.nan)
         for update in self.updates:
             for row, scores in update.trace.scores.items():
