@@ -116,6 +116,7 @@ class Traces:
         vocab = vocab_from_tokenizer(tokenizer) if enabled else None
         self.entropy: StepSink = NullTraceWriter()
         self.influence: StepSink = NullTraceWriter()
+        self._refers = False  # whether influence steps leave to the entropy trace what that holds too
         if trainer.entropy_trace.enable:
             options = trainer.entropy_trace
             folder = _folder(config, options.output_dir, "entropy_trace", resumed_at)
@@ -126,8 +127,14 @@ class Traces:
             knobs = trainer.influence_trace
             folder = _folder(config, knobs.output_dir, "influence_trace", resumed_at)
             details = metadata | {"influence_trace": stored["trainer"]["influence_trace"]}
+            beside = self.entropy if isinstance(self.entropy, TraceWriter) else None
+            if beside is not None and beside.folder.resolve().parent != folder.resolve().parent:
+                beside = None  # one may be moved without the other
+            if knobs.self_contained:
+                beside = None
+            self._refers = beside is not None
             self.influence = _writer(
-                folder, "influence", knobs.write_every, knobs.fsync, details, vocab, resumed_at
+                folder, "influence", knobs.write_every, knobs.fsync, details, vocab, resumed_at, beside
             )
 
     def wants(self, step: int) -> bool:
@@ -144,7 +151,8 @@ class Traces:
         if self.entropy.wants(step):
             self.entropy.write(step, record.trace_step(list(range(len(record.mask))), None))
         if influence is not None and self.influence.wants(step):
-            self.influence.write(step, record.trace_step(sorted(selected), influence))
+            refers = self._refers and self.entropy.wants(step)
+            self.influence.write(step, record.trace_step(sorted(selected), influence), refers=refers)
 
     def flush(self) -> None:
         """Wait until everything handed over is written: before a checkpoint that counts it as done."""
@@ -181,9 +189,16 @@ def _writer(
     metadata: dict[str, Any],
     vocab: Vocab | None,
     resumed_at: int,
+    beside: TraceWriter | None = None,
 ) -> TraceWriter:
     writer = TraceWriter(
-        folder, kind=kind, write_every=write_every, fsync=fsync, metadata=metadata, vocab=vocab
+        folder,
+        kind=kind,
+        write_every=write_every,
+        fsync=fsync,
+        metadata=metadata,
+        vocab=vocab,
+        beside=beside,
     )
     writer.truncate_after(resumed_at)
     return writer
