@@ -146,6 +146,14 @@ def micro_batch(
     )
 
 
+def total_lengths(responses: Responses) -> list[int]:
+    """Return prompt plus response length of every row."""
+    return [
+        len(prompt.token_ids) + int(length)
+        for prompt, length in zip(responses.prompts, responses.lengths.tolist(), strict=True)
+    ]
+
+
 def split_by_tokens(
     lengths: Sequence[int], rows: Sequence[int], budget: int, packed: bool = False
 ) -> list[list[int]]:

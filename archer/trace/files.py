@@ -17,6 +17,8 @@ MANIFEST = "manifest.jsonl"
 SUMMARY = "summary.json"
 LATEST = "latest_step.txt"
 VOCAB = "vocab.npz"
+VALIDATION = "val_trace"
+"""Folder of the trace of validations in a run folder, and of its samples in that of an evaluation."""
 
 
 def step_file_name(step: int) -> str:

@@ -1,6 +1,7 @@
 """Both traces of a run, whatever the engine: the record of a step, and what is written of it."""
 
 from collections.abc import Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from archer.influence import Group
 from archer.rewards import RewardResult
 from archer.rewards.telling import told
 from archer.trace.arrays import TraceKind
+from archer.trace.files import VALIDATION
 from archer.trace.reader import is_trace
 from archer.trace.schema import TraceStep
 from archer.trace.vocab import Vocab, vocab_from_tokenizer
@@ -100,8 +102,18 @@ def prompt_groups(
     ]
 
 
+def traces_validation(config: TrainConfig) -> bool:
+    """Whether the responses of validations are traced."""
+    chosen = config.trainer.val_trace.enable
+    wanted = config.trainer.entropy_trace.enable if chosen is None else chosen
+    return wanted and bool(config.data.val_files)
+
+
 class Traces:
-    """Writes `entropy_trace/` over all responses of a step and `influence_trace/` over the selected ones."""
+    """Writes `entropy_trace/` over all responses of a step and `influence_trace/` over the selected ones.
+
+    `val_trace/` has the validations, each as the step after which it was made.
+    """
 
     def __init__(self, config: TrainConfig, tokenizer: Any, resumed_at: int) -> None:
         trainer = config.trainer
@@ -112,16 +124,31 @@ class Traces:
             "model": stored["actor_rollout_ref"]["model"]["path"],
             "temperature": config.actor_rollout_ref.rollout.temperature,
         }
-        enabled = trainer.entropy_trace.enable or trainer.influence_trace.enable
+        validates = traces_validation(config)
+        enabled = trainer.entropy_trace.enable or trainer.influence_trace.enable or validates
         vocab = vocab_from_tokenizer(tokenizer) if enabled else None
         self.entropy: StepSink = NullTraceWriter()
         self.influence: StepSink = NullTraceWriter()
+        self.validation: StepSink = NullTraceWriter()
         self._refers = False  # whether influence steps leave to the entropy trace what that holds too
         if trainer.entropy_trace.enable:
             options = trainer.entropy_trace
             folder = _folder(config, options.output_dir, "entropy_trace", resumed_at)
             self.entropy = _writer(
                 folder, "entropy", options.write_every, options.fsync, metadata, vocab, resumed_at
+            )
+        if validates:
+            sampling = config.actor_rollout_ref.rollout.val_kwargs
+            temperature = sampling.temperature if sampling.do_sample else 1.0
+            details = metadata | {"temperature": temperature, "validation": True}
+            self.validation = _writer(
+                config.run_dir / VALIDATION,
+                "entropy",
+                1,
+                trainer.entropy_trace.fsync,
+                details,
+                vocab,
+                resumed_at,
             )
         if trainer.influence_trace.enable:
             knobs = trainer.influence_trace
@@ -156,15 +183,14 @@ class Traces:
 
     def flush(self) -> None:
         """Wait until everything handed over is written: before a checkpoint that counts it as done."""
-        self.entropy.flush()
-        self.influence.flush()
+        for trace in (self.entropy, self.influence, self.validation):
+            trace.flush()
 
     def close(self) -> None:
         """Write what is in flight and end the writers."""
-        try:
-            self.entropy.close()
-        finally:
-            self.influence.close()
+        with ExitStack() as closing:
+            for trace in (self.validation, self.influence, self.entropy):
+                closing.callback(trace.close)  # the last first; each, whatever another raises
 
 
 def _folder(config: TrainConfig, chosen: str | None, name: str, resumed_at: int) -> Path:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archer.config.actor import actor_config
-from archer.engines.local.batching import micro_batches, total_lengths, whole_groups
+from archer.engines.local.batching import micro_batches, whole_groups
 from archer.generation.batch import concatenate, micro_batch, split_by_rows, split_by_tokens
 
 CPU = torch.device("cpu")

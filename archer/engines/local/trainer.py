@@ -12,15 +12,15 @@ from archer.algorithms.kl import KLController, kl_estimator
 from archer.algorithms.masked import penalised_rewards, place_scores
 from archer.algorithms.rollout_correction import Threshold, rollout_is_weights
 from archer.config.root import TrainConfig
-from archer.engines.local.batching import mini_batches, total_lengths
+from archer.engines.local.batching import mini_batches
 from archer.engines.local.collect import Collected, Collector
 from archer.engines.local.influence import InfluenceRecorder
 from archer.engines.local.loss import Experience
 from archer.engines.local.update import Updater, lr_factor
 from archer.errors import ArcherError
-from archer.generation.batch import Responses, micro_batch, split_by_tokens
+from archer.generation.batch import Responses, total_lengths
 from archer.generation.judge import Judged
-from archer.generation.policy import Policy, TokenStats
+from archer.generation.policy import Policy, TokenStats, token_stats_of
 from archer.generation.sampling import seed_everything
 from archer.runs.checkpoint import Checkpoint
 from archer.runs.integrity import refuse_not_finite
@@ -255,16 +255,11 @@ class Trainer:
         metrics |= {f"rollout_corr/{name}": value for name, value in correction.metrics.items()}
         return correction.weights
 
-    @torch.no_grad()
     def _forward(self, policy: Policy, responses: Responses) -> TokenStats:
         """Log-probs and entropies of all responses, [N, L] on the CPU."""
         options = self.config.actor_rollout_ref
         budget = options.rollout.log_prob_max_token_len_per_gpu or token_budget(options.actor)
-        result = TokenStats.zeros(responses.mask.shape)
-        for rows in split_by_tokens(total_lengths(responses), range(len(responses)), budget, policy.packs):
-            batch = micro_batch(responses, rows, policy.compute.device, policy.packs)
-            result.put(batch, policy.token_stats(batch))
-        return result
+        return token_stats_of(policy, responses, budget)
 
     def _performance(self, collected: Collected, timings: Timings) -> dict[str, float]:
         responses = collected.judged.responses
