@@ -137,7 +137,7 @@ def test_a_step_of_another_run_is_refused(written, steps):
 def test_a_name_that_leads_elsewhere_is_not_followed(written, name):
     file = written / "influence_trace" / SUMMARY
     file.write_text(json.dumps(json.loads(file.read_text()) | {"refers_to": name}))
-    with pytest.raises(DamagedStepError, match="not the name of a folder beside it|does not name"):
+    with pytest.raises(DamagedStepError, match=r"not the name of a folder beside it|does not name"):
         TraceReader(written / "influence_trace").read(1)
 
 

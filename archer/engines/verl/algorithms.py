@@ -78,7 +78,7 @@ class RankLoss:
             rollout_is_weights=_optional(data, "rollout_is_weights"),
         )
         if self._keeps:  # nothing is read from the device before the step's end
-            lengths = data["responses"].offsets().diff()
+            lengths = data["response_mask"].offsets().diff()
             self._seen.append((data[ROW_ID].reshape(-1), lengths, inputs.log_probs.detach().float()))
         reference = _optional(data, "ref_log_prob")
         totals = LossTotals(tokens=data["batch_num_tokens"], sequences=data["global_batch_size"])

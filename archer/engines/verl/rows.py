@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 import transfer_queue as tq
@@ -105,14 +106,14 @@ class StepRows:
     ) -> StepRecord:
         """Fetch what is traced of every response; what the update did follows from what its ranks saw."""
         data = tq.kv_batch_get(keys=list(self.keys), partition_id=self.partition, select_fields=FIELDS)
-        learnt = mask = _padded(data["response_mask"]).bool()
+        learnt = mask = padded(data["response_mask"]).bool()
         view = UpdateView(
             log_probs=_gathered(updates, mask.shape),
-            old_log_probs=_padded(data["old_log_probs"]),
-            entropy=_padded(data["entropy"]),
-            advantages=_padded(data["advantages"]),
+            old_log_probs=padded(data["old_log_probs"]),
+            entropy=padded(data["entropy"]),
+            advantages=padded(data["advantages"]),
             mask=learnt,
-            rollout_is_weights=_optional(data, "rollout_is_weights"),
+            rollout_is_weights=optional(data, "rollout_is_weights"),
         )
         batches = [[row for part in parts for row in part if row < len(self)] for parts in mini_batches]
         mask = learnt.clone()
@@ -123,10 +124,10 @@ class StepRows:
             prompts=[prompt.numpy() for prompt in data["prompts"].unbind()],
             sample_index=[int(index) for index in data["index"]],
             groups=self.groups,
-            tokens=_padded(data["responses"]),
+            tokens=padded(data["responses"]),
             mask=mask,
             entropy=view.entropy,
-            log_probs=_padded(data["old_log_probs"]),
+            log_probs=padded(data["old_log_probs"]),
             advantages=view.advantages,
             scores=torch.tensor([row.score for row in self.judged]),
             correct=torch.tensor(self.correct),
@@ -135,7 +136,7 @@ class StepRows:
             data_sources=[row.data_source for row in self.judged],
             ground_truths=[row.ground_truth for row in self.judged],
             finished=torch.tensor([row.finished for row in self.judged]),
-            rollout_log_probs=_optional(data, "rollout_log_probs"),
+            rollout_log_probs=optional(data, "rollout_log_probs"),
             marks=marks(view, batches) if any(update.log_probs for update in updates) else None,
         )
 
@@ -150,8 +151,9 @@ def _gathered(updates: Sequence[RankUpdate], shape: torch.Size) -> torch.Tensor:
     return gathered
 
 
-def _optional(data: TensorDict, name: str) -> torch.Tensor | None:
-    return _padded(data[name]) if name in data else None
+def optional(data: Mapping[str, Any] | TensorDict, name: str) -> torch.Tensor | None:
+    """A jagged field of the queue as [N, L], None where there is none."""
+    return padded(data[name]) if name in data else None
 
 
 def _session(key: str) -> tuple[int, int]:
@@ -159,7 +161,7 @@ def _session(key: str) -> tuple[int, int]:
     return int(session), int(index)
 
 
-def _padded(jagged: torch.Tensor) -> torch.Tensor:
+def padded(jagged: torch.Tensor) -> torch.Tensor:
     """A jagged [N, *] tensor as [N, L], zeros where a row is shorter."""
     dense = torch.nn.utils.rnn.pad_sequence(list(jagged.unbind()), batch_first=True)
     return dense.float() if dense.is_floating_point() else dense

@@ -1,6 +1,7 @@
 """verl's workers with Archer's loss, and with influence read out of their backward."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,8 @@ class RankUpdate:
     terms: dict[str, float]  # loss term -> sum over its micro-batches
     skipped: int  # optimizer steps left out, their gradient not being finite
     trace: RankTrace
-    log_probs: dict[int, NDArray[np.float32]]  # row -> those that its first loss saw, where a trace asks
+    log_probs: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
+    """Row -> the log-probs that its first loss saw, where a trace asks."""
 
 
 class ArcherWorker(ActorRolloutRefWorker):
