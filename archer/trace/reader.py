@@ -18,6 +18,7 @@ from archer.trace.arrays import SPECS
 from archer.trace.files import (
     MANIFEST,
     STEPS_FOLDER,
+    VALIDATION,
     TraceSummary,
     kind_of_folder,
     read_summary,
@@ -192,6 +193,16 @@ def find_traces(path: str | Path) -> list[Path]:
             f"or in {' or '.join(TRACE_FOLDERS)} below it."
         )
     return found
+
+
+def all_traces(path: str | Path) -> list[Path]:
+    """As `find_traces`, with the trace of its validations where a run has one."""
+    folder = Path(path)
+    validation = folder / VALIDATION
+    if folder.is_dir() and not is_trace(folder) and is_trace(validation):
+        trained = [folder / name for name in TRACE_FOLDERS if is_trace(folder / name)]
+        return [*trained, validation]
+    return find_traces(folder)
 
 
 def describe_steps(steps: Sequence[int]) -> str:

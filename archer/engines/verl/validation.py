@@ -35,9 +35,9 @@ class ValidationRecorder:
     def observe(self, batch: KVBatchMeta) -> None:
         """Read the responses of a batch from the queue, while they are there."""
         first = sum(part.rows for part in self._parts)
-        keys = list(batch.keys)[: self.limit - first]
-        if not keys:
+        if first >= self.limit or not batch.keys:
             return
+        keys = in_order(list(batch.keys), batch.partition_id)[: self.limit - first]
         data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=FIELDS)
         before = {uid for part in self._parts if part.uid is not None for uid in part.uid.tolist()}
         self._parts.append(validation_step(keys, data, first, len(before)))
@@ -45,6 +45,13 @@ class ValidationRecorder:
     def step(self) -> TraceStep | None:
         """Everything kept, None where there is nothing."""
         return stacked(self._parts) if self._parts else None
+
+
+def in_order(keys: list[str], partition: str) -> list[str]:
+    """Responses as their prompts stand in the dataset; they come as they were finished."""
+    data = tq.kv_batch_get(keys=keys, partition_id=partition, select_fields=["index"])
+    places = {key: int(index) for key, index in zip(keys, data["index"], strict=True)}
+    return sorted(keys, key=lambda key: (places[key], key.rpartition("_")[0]))
 
 
 def validation_step(keys: list[str], data: Mapping[str, Any], first_row: int, first_group: int) -> TraceStep:
@@ -69,7 +76,7 @@ def validation_step(keys: list[str], data: Mapping[str, Any], first_row: int, fi
         accepted=[result.correct for result in results],
         unjudged=[result.unjudged for result in results],
         group_id=groups,
-        uid=[f"prompt{group}" for group in groups],
+        uid=[f"prompt{int(index)}" for index in data["index"]],
         prompts=[prompt.numpy() for prompt in data["prompts"].unbind()],
         sample_index=[int(index) for index in data["index"]],
         truncated=[not row.finished for row in judged],
