@@ -64,8 +64,8 @@ def convert(
 ) -> None:
     """Write a trace again, in today's format and with all its arrays; OLD is not changed.
 
-    For traces of the first system, and to make an influence trace stand alone that refers to the entropy trace
-    beside it (trainer.influence_trace.self_contained).
+    For traces of the first system, and to make an influence trace stand alone that refers to the entropy
+    trace beside it (trainer.influence_trace.self_contained).
     """
     from archer.trace.convert import convert_trace
 

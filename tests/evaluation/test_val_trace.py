@@ -1,17 +1,21 @@
 """Validations and evaluations leave a trace, and change nothing by it."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from test_agreement import Stop, evaluated, interrupted_after, train
 
 from archer.generation.batch import Responses
 from archer.generation.policy import Policy, token_stats_of
 from archer.trace.check import check_trace
 from archer.trace.reader import TraceReader, all_traces, find_traces
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from small_evals import Stop, evaluated, interrupted_after, train
 
 TRACED = ("trainer.val_trace.enable=True",)
 VOLATILE = ("timing_s/", "perf/", "time")
