@@ -31,7 +31,7 @@ class ValTraceConfig(Section):
         needs="data.val_files",
     )
     max_responses: int = knob(
-        256,
+        128,
         "responses of each validation that are traced, those of the first prompts",
         at_least=1,
         unit="responses",
