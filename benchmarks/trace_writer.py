@@ -20,16 +20,21 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from archer.trace.arrays import TraceKind
 from archer.trace.files import MANIFEST
-from archer.trace.schema import TraceKind, TraceStep
+from archer.trace.joined import own_arrays
+from archer.trace.schema import TraceStep
 from archer.trace.writer import TraceWriter
 
 STEP_SECONDS = 60.0
 GROUP_SIZE = 16
 
 
-def make_batch(rows: int, length: int, seed: int) -> dict[str, Any]:
-    """A padded float32 batch as a trainer holds it, for `TraceStep.from_batch`."""
+def make_batch(rows: int, length: int, seed: int, off_policy: bool = False) -> dict[str, Any]:
+    """A padded float32 batch as a trainer holds it, for `TraceStep.from_batch`.
+
+    off_policy: ratios differ from 1 in all but the first of four mini-batches
+    """
     rng = np.random.default_rng(seed)
     shape = (rows, length)
     lengths = np.clip(rng.lognormal(np.log(length / 3), 0.7, rows).astype(int), 1, length)
@@ -40,13 +45,31 @@ def make_batch(rows: int, length: int, seed: int) -> dict[str, Any]:
     groups = np.arange(rows) // GROUP_SIZE
     accepted = rng.random(rows) < 0.5
     advantage = np.where(accepted, 1.0, -1.0).astype(np.float32)[:, None]
+    log_probs = -entropies * rng.standard_exponential(shape, dtype=np.float32)
+    moved = rng.standard_normal(shape, dtype=np.float32) * 0.05 * (off_policy & (groups % 4 > 0))[:, None]
+    answers = rng.integers(0, 10_000, rows)
+    truths = answers[groups * GROUP_SIZE]
     prompts = [rng.integers(0, 150_000, 200) for _ in range(groups[-1] + 1)]
     return {
         "entropies": entropies,
         "response_mask": np.arange(length) < lengths[:, None],
         "responses": np.minimum(rng.zipf(1.25, shape), 150_000),
         "response_index": np.arange(rows),
-        "log_probs": -entropies * rng.standard_exponential(shape, dtype=np.float32),
+        "log_probs": log_probs,
+        "rollout_log_probs": log_probs * (1 + 0.01 * rng.standard_normal(shape, dtype=np.float32)),
+        "ratio": np.exp(moved),
+        "clipped": (moved > 0.1).astype(np.int8) - (moved < -0.1),
+        "loss_weight": np.ones(shape, dtype=np.float32),
+        "data_source": ["math_dapo"] * rows,
+        "ground_truth": [str(truth) for truth in truths],
+        "extracted_answer": [str(answer) for answer in answers],
+        "reason": [
+            f"expected {truth}, found {answer}" for truth, answer in zip(truths, answers, strict=True)
+        ],
+        "truncated": lengths == length,
+        "unjudged": np.zeros(rows, dtype=bool),
+        "sample_index": groups,
+        "seed": rng.integers(-(2**63), 2**63 - 1, rows),
         "reward": accepted.astype(np.float32),
         "accepted": accepted,
         "group_id": groups,
@@ -80,26 +103,33 @@ class Cost:
         )
 
 
-def measure(kind: TraceKind, batch: dict[str, Any], steps: int, fsync: bool) -> Cost:
-    """Write the batch `steps` times, each when the one before is on disk, as in training."""
+def measure(kind: TraceKind, batch: dict[str, Any], steps: int, fsync: bool, refers: bool = False) -> Cost:
+    """Write the batch `steps` times, each when the one before is on disk, as in training.
+
+    refers: beside an entropy trace that holds the rest
+    """
     dropped = () if kind == "influence" else ("influence", "advantage")
     given = {name: value for name, value in batch.items() if name not in dropped}
     blocked, cpu = [], []
-    with tempfile.TemporaryDirectory() as folder:
-        with TraceWriter(folder, kind=kind, fsync=fsync) as writer:
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent) / f"{kind}_trace"
+        with (
+            TraceWriter(Path(parent) / "other", kind="entropy") as other,
+            TraceWriter(folder, kind=kind, fsync=fsync, beside=other) as writer,
+        ):
             for step in range(1, steps + 1):
                 start, thread_start = time.perf_counter(), time.thread_time()
                 arrays = TraceStep.from_batch(**given)
-                writer.write(step, arrays)
+                writer.write(step, arrays, refers=refers)
                 blocked.append(time.perf_counter() - start)
                 cpu.append(time.thread_time() - thread_start)
                 writer.flush()
-        lines = [json.loads(line) for line in (Path(folder) / MANIFEST).read_text().splitlines()]
+        lines = [json.loads(line) for line in (folder / MANIFEST).read_text().splitlines()]
     return Cost(
         blocked=median(blocked),
         cpu=median(cpu),
         background=median(line["seconds"] for line in lines),
-        raw=sum(array.nbytes for array in arrays.arrays().values()),
+        raw=sum(a.nbytes for a in (own_arrays(arrays) if refers else arrays.arrays()).values()),
         file=lines[-1]["bytes"],
     )
 
@@ -112,17 +142,18 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1024, help="responses of the step")
     parser.add_argument("--length", type=int, default=8192, help="tokens of the longest response")
     parser.add_argument("--steps", type=int, default=3, help="steps to write; the medians are printed")
+    parser.add_argument("--off-policy", action="store_true", help="ratios that differ from 1")
     parser.add_argument("--fsync", action="store_true", help="bring every file to disk before going on")
     args = parser.parse_args()
-    batch = make_batch(args.rows, args.length, seed=0)
+    batch = make_batch(args.rows, args.length, seed=0, off_policy=args.off_policy)
     tokens = int(np.sum(batch["response_mask"]))
     table = Table(title=f"one step of {args.rows} responses x {args.length} tokens ({tokens:,} valid)")
     share = f"of {STEP_SECONDS:.0f} s"
     for column in ("trace", "blocked", share, "CPU", "background", "raw", "file", "file / raw"):
         table.add_column(column, justify="right")
-    kinds: tuple[TraceKind, ...] = ("entropy", "influence")
-    for kind in kinds:
-        table.add_row(kind, *measure(kind, batch, args.steps, args.fsync).cells())
+    table.add_row("entropy", *measure("entropy", batch, args.steps, args.fsync).cells())
+    table.add_row("influence", *measure("influence", batch, args.steps, args.fsync, refers=True).cells())
+    table.add_row("influence alone", *measure("influence", batch, args.steps, args.fsync).cells())
     Console(width=100).print(table)
 
 

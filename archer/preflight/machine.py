@@ -208,9 +208,11 @@ def trace_bytes(config: TrainConfig, steps: int) -> int:
     responses = config.data.train_batch_size * config.actor_rollout_ref.rollout.n
     tokens = responses * config.data.max_response_length
     total = 0.0
-    for trace, number_bytes, share in (  # of a response token; by benchmarks/trace_writer.py
-        (config.trainer.entropy_trace, 9, 0.34),
-        (config.trainer.influence_trace, 17, 0.27),
+    entropy, influence = config.trainer.entropy_trace, config.trainer.influence_trace
+    alone = not entropy.enable or influence.self_contained
+    for trace, number_bytes, share in (  # of a response token; by benchmarks/trace_writer.py --off-policy
+        (entropy, 16, 0.28),
+        (influence, *((24, 0.25) if alone else (9, 0.18))),
     ):
         total += trace.enable * (steps // trace.write_every * tokens * number_bytes * share)
     return int(total)

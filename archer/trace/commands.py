@@ -11,7 +11,7 @@ from rich.text import Text
 
 from archer.errors import ArcherError, visible
 from archer.trace.check import check_trace
-from archer.trace.reader import TraceReader, find_traces
+from archer.trace.reader import TraceReader, all_traces, find_traces
 from archer.trace.show import Metric, render_step
 
 app = typer.Typer(help="Check and show the traces of a run.", no_args_is_help=True)
@@ -26,7 +26,7 @@ def check(folder: Folder) -> None:
     Exits with 0 when every trace in DIR is whole, 1 when one is damaged, 2 when there is none to read.
     """
     with _user_errors():
-        reports = [check_trace(path) for path in find_traces(folder)]
+        reports = [check_trace(path) for path in all_traces(folder)]
     for report in reports:
         # Reasons may quote names out of the files, so they are as untrusted as the rest.
         typer.echo("\n".join(visible(line) for line in report.render().split("\n")))
@@ -57,10 +57,16 @@ def show(
 
 @app.command()
 def convert(
-    old: Annotated[Path, typer.Argument(help="A trace of the first system.", metavar="OLD")],
+    old: Annotated[
+        Path, typer.Argument(help="A trace of the first system, or one to stand alone.", metavar="OLD")
+    ],
     new: Annotated[Path, typer.Argument(help="The folder to make.", metavar="NEW")],
 ) -> None:
-    """Write a trace of the first system again in today's format; OLD is not changed."""
+    """Write a trace again, in today's format and with all its arrays; OLD is not changed.
+
+    For traces of the first system, and to make an influence trace stand alone that refers to the entropy
+    trace beside it (trainer.influence_trace.self_contained).
+    """
     from archer.trace.convert import convert_trace
 
     with _user_errors():

@@ -65,6 +65,8 @@ def render_step(
     if group is not None:
         console.print(_group_table(arrays, values, rows, metric, group))
     console.print(Text(" · ".join([f"step {step}", *_facts(arrays, row)]), style="bold"))
+    if arrays.reason is not None and arrays.reason[row]:
+        console.print(Text(f"reason: {visible(str(arrays.reason[row]))}", style="cyan"))
     for name, said in arrays.said(row).items():
         console.print(Text(f"{visible(name)}: {visible(said)}", style="cyan"))
     prompt = arrays.prompt(row)

@@ -311,4 +311,4 @@ def test_disk_counts_kept_checkpoints_and_compressed_traces(facts):
     assert kept_checkpoints(compose(["recipe=qwen3_4b_math", "trainer.save_freq=-1"]), 500) == 1
     shape = facts("Qwen/Qwen3-0.6B").shape
     assert checkpoint_bytes(shape, "local") == 12 * shape.parameters
-    assert trace_bytes(config, 100) == pytest.approx(100 * 64 * 16 * 8192 * 9 * 0.34, rel=1e-6)
+    assert trace_bytes(config, 100) == pytest.approx(100 * 64 * 16 * 8192 * 16 * 0.28, rel=1e-6)

@@ -211,3 +211,29 @@ def test_a_checkpoint_holds_a_model_that_loads_by_itself(resumed, steps_before, 
 
 def test_only_as_many_checkpoints_are_kept_as_the_recipe_says(resumed, steps_before, folder):
     assert checkpoints(folder) == [steps_before + 1, steps_before + 2]
+
+
+def test_the_new_arrays_of_every_step_are_there(resumed, folder):
+    metrics = {line["step"]: line for line in read_metrics(folder / "metrics.jsonl")}
+    for found in TraceReader(folder / "entropy_trace"):
+        arrays, line = found.arrays, metrics[found.step]
+        mask = arrays.response_mask
+        ratio = arrays.ratio[mask].astype(float)
+        assert -np.log(ratio).mean() == pytest.approx(line["actor/ppo_kl"], abs=2e-3)
+        assert (arrays.clipped[mask] != 0).mean() == pytest.approx(line["actor/pg_clipfrac"], abs=1e-9)
+        assert (arrays.loss_weight[mask] == 1).all(), "token-mean"
+        close = arrays.rollout_log_probs[mask].astype(float) - arrays.log_probs[mask].astype(float)
+        assert np.abs(close).max() < 1e-2
+        assert (arrays.accepted == (arrays.extracted_answer == arrays.ground_truth)).all()
+        assert all(arrays.reason) and set(arrays.data_source) == {"arithmetic"}
+
+
+def test_the_influence_trace_refers_to_the_entropy_trace(resumed, folder):
+    assert TraceReader(folder / "influence_trace").summary.refers_to == "entropy_trace"
+
+
+def test_the_validation_after_the_last_step_is_traced(resumed, steps_before, folder):
+    arrays = TraceReader(folder / "val_trace").read(steps_before + 2).arrays
+    assert arrays.sample_index.tolist() == sorted(arrays.sample_index.tolist())
+    assert np.isnan(arrays.entropies[arrays.response_mask]).all(), "verl's validation computes none"
+    assert np.isfinite(arrays.log_probs[arrays.response_mask]).all()
