@@ -22,7 +22,7 @@ def best_and_worst(record: StepRecord, count: int, tokenizer: Any) -> list[StepR
     scores = record.scores.tolist()
     judged = [row for row, unjudged in enumerate(record.unjudged.tolist()) if not unjudged]
     best = _leading(judged, [-score for score in scores], record.groups, count)
-    left = [row for row in judged if row not in set(best)]
+    left = sorted(set(judged) - set(best))
     worst = _leading(left, scores, record.groups, count)
     rows = best + worst
     if not rows:
