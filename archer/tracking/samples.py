@@ -14,7 +14,7 @@ from archer.errors import visible
 Cell = str | float | int | None
 
 
-class Sample(Protocol):
+class ShownResponse(Protocol):
     """One response as a row of its table, a panel of the console and a text in Markdown."""
 
     table: ClassVar[str]  # the table's name in a tracker

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from archer.errors import ArcherError, install_hint
-from archer.tracking.samples import Cell, Sample
+from archer.tracking.samples import Cell, ShownResponse
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Tracker(Protocol):
     def log(self, step: int, metrics: dict[str, float]) -> None:
         """Record the metrics of one step."""
 
-    def log_samples(self, step: int, samples: Sequence[Sample]) -> None:
+    def log_samples(self, step: int, samples: Sequence[ShownResponse]) -> None:
         """Record responses, all of one kind, before the metrics of their step."""
 
     def close(self) -> None:
@@ -47,7 +47,7 @@ class TensorboardTracker:
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, step)
 
-    def log_samples(self, step: int, samples: Sequence[Sample]) -> None:
+    def log_samples(self, step: int, samples: Sequence[ShownResponse]) -> None:
         """Record one text per sample."""
         for number, sample in enumerate(samples):
             self._writer.add_text(f"{sample.table}/{number}", sample.markdown(), step)
@@ -81,7 +81,7 @@ class WandbTracker:
         """Record the metrics of one step."""
         self._run.log(metrics, step=step)
 
-    def log_samples(self, step: int, samples: Sequence[Sample]) -> None:
+    def log_samples(self, step: int, samples: Sequence[ShownResponse]) -> None:
         """Record a table."""
         import wandb
 
@@ -108,7 +108,7 @@ class TrackioTracker:
         """Record the metrics of one step."""
         self._trackio.log(metrics, step=step)
 
-    def log_samples(self, step: int, samples: Sequence[Sample]) -> None:
+    def log_samples(self, step: int, samples: Sequence[ShownResponse]) -> None:
         """Record a table."""
         for name, columns, rows in _tables(samples):
             self._trackio.log({name: self._trackio.Table(columns=columns, data=rows)}, step=step)
@@ -118,7 +118,7 @@ class TrackioTracker:
         self._trackio.finish()
 
 
-def _tables(samples: Sequence[Sample]) -> list[tuple[str, list[str], list[list[Cell]]]]:
+def _tables(samples: Sequence[ShownResponse]) -> list[tuple[str, list[str], list[list[Cell]]]]:
     """Name, columns and rows of the table that the samples make; none without samples."""
     if not samples:
         return []

@@ -16,7 +16,7 @@ from archer.config.root import TrainConfig
 from archer.errors import ArcherError
 from archer.runs.checkpoint import Checkpoint
 from archer.runs.folder import RunFolder
-from archer.tracking import Sample, StepResponse, Tracker, ValidationSample
+from archer.tracking import ShownResponse, StepResponse, Tracker, ValidationSample
 from archer.tracking.console import ConsoleProgress, sampled_how
 from archer.training.progress import Outcome, Progress, StopRequest, due, run_trackers, say_accuracy
 from archer.training.traces import Traces
@@ -216,7 +216,7 @@ class Run:
         self._show(result.samples)
         return result.metrics
 
-    def _show(self, samples: Sequence[Sample]) -> None:
+    def _show(self, samples: Sequence[ShownResponse]) -> None:
         if not samples:
             return
         for sample in samples:

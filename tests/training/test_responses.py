@@ -38,7 +38,8 @@ def record(scores, groups, unjudged=(), details=None):
         correct=torch.tensor([score > 0 for score in scores]),
         unjudged=torch.tensor([row in unjudged for row in range(count)]),
         results=[
-            RewardResult(score, score > 0, detail=(details or {}).get(row)) for row, score in enumerate(scores)
+            RewardResult(score, score > 0, detail=(details or {}).get(row))
+            for row, score in enumerate(scores)
         ],
     )
 
