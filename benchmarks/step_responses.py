@@ -2,10 +2,10 @@
 
     python benchmarks/step_responses.py --count 4 --steps 10
 
-The embedded model trains on this machine. Measured of every step: the step without the responses, choosing and
-decoding them (`timing_s/step_responses`), and handing the table to each tracker. Printed are medians and their
-share of the step. W&B works offline. The embedded model's steps take less than a second: with a model that is
-worth training the share is smaller still.
+The embedded model trains on this machine. Measured of every step: the step without the responses, choosing
+and decoding them (`timing_s/step_responses`), and handing the table to each tracker. Printed are medians and
+their share of the step. W&B works offline. The embedded model's steps take less than a second: with a model
+that is worth training the share is smaller still.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""A trace from imported rows: one step in memory at a time, in a hidden folder that is renamed when it is whole.
+"""A trace from imported rows: one step in memory at a time, in a hidden folder renamed when it is whole.
 
 Groups are equal prompts of a step, unless the tool names them. A response is accepted where the tool says so;
 otherwise where its reward is above a threshold (0). One without a reward is unjudged.
@@ -122,8 +122,8 @@ def build_step(
     width = max(len(item.response) for item in tokenised)
     if len(tokenised) * width > MAX_CELLS:
         raise ArcherError(
-            f"{tokenised[0].row.where}: the step has {len(tokenised):,} responses, the longest {width:,} tokens "
-            f"long; together they may be {MAX_CELLS:,}. Split the step's file."
+            f"{tokenised[0].row.where}: the step has {len(tokenised):,} responses, the longest {width:,} "
+            f"tokens long; together they may be {MAX_CELLS:,}. Split the step's file."
         )
     responses = np.zeros((len(tokenised), width), dtype=np.int64)
     mask = np.zeros(responses.shape, dtype=np.bool_)
@@ -133,7 +133,6 @@ def build_step(
     held = {name: array for name in PER_TOKEN if (array := _padded(name, tokenised, width)) is not None}
     had = set(held)
     held.setdefault("entropies", np.full(mask.shape, np.nan))
-    absent = {} if "log_probs" in held else {"log_probs": None}
     held.setdefault("log_probs", held["entropies"])
     plain = [item.row for item in tokenised]
     groups = _groups(tokenised)
@@ -155,7 +154,7 @@ def build_step(
         data_source=_texts([row.data_source for row in plain]),
         **held,  # type: ignore[arg-type]
     )
-    return replace(step, **absent), had
+    return step if "log_probs" in had else replace(step, log_probs=None), had
 
 
 def _tokenise(row: ImportedRow, tokenizer: TextTokenizer) -> _Tokenised:

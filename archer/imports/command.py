@@ -30,7 +30,7 @@ EXPECTED = {
 def import_command(
     source: Annotated[
         Path,
-        typer.Argument(help="What another trainer wrote: a folder, or one of its files.", metavar="SOURCE"),
+        typer.Argument(help="What a trainer wrote: a folder, or one of its files.", metavar="SOURCE"),
     ],
     out: Annotated[Path, typer.Argument(help="The run folder to make.", metavar="OUT")],
     format: Annotated[
@@ -39,8 +39,7 @@ def import_command(
     tokenizer: Annotated[
         Path | None,
         typer.Option(
-            help="The model's folder, for its tokenizer. Without it texts are cut into words, and token ids stay "
-            "ids."
+            help="The model's folder, for its tokenizer. Without it texts are cut into words, and ids stay ids."
         ),
     ] = None,
     accepted_above: Annotated[

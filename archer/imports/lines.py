@@ -19,8 +19,8 @@ def read_lines(file: Path) -> Iterator[Record]:
                 number += 1
                 if len(raw) > MAX_LINE_BYTES:
                     raise ArcherError(
-                        f"{file}, line {number}: longer than {MAX_LINE_BYTES:,} bytes; expected one response a "
-                        "line."
+                        f"{file}, line {number}: longer than {MAX_LINE_BYTES:,} bytes; "
+                        "expected one response a line."
                     )
                 if raw.strip():
                     yield Record(file, f"line {number}", _object(file, number, raw))

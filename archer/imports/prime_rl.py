@@ -1,8 +1,8 @@
 """prime-rl's token export: what its trainer writes with `enable_token_export`.
 
-Folders `token_exports/step_<step>/` with one file a rank, `rank_<rank>.jsonl`, and an empty file `STABLE` once
-the step is complete. One object a sequence, prompt and response together; the lists have one value a token, and
-the value at a token belongs to that token:
+Folders `token_exports/step_<step>/` with one file a rank, `rank_<rank>.jsonl`, and an empty file `STABLE`
+once the step is complete. One object a sequence, prompt and response together; the lists have one value a
+token, and the value at a token belongs to that token:
 
     token_ids, loss_mask                  the sequence, and the tokens that are trained on
     entropy                               nats, at the sampling temperature

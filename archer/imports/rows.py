@@ -1,7 +1,7 @@
 """One response as another tool wrote it down, and the checks of a stranger's values.
 
-Every reader turns its format into `ImportedRow`; nothing after it knows where a response came from. Errors name
-file, line and column.
+Every reader turns its format into `ImportedRow`; nothing after it knows where a response came from. Errors
+name file, line and column.
 """
 
 import math
@@ -21,7 +21,7 @@ MAX_SHOWN = 60
 
 @dataclass(frozen=True)
 class ImportedRow:
-    """A response. What a tool does not write is None; per-token values are [T], T the tokens of `response`."""
+    """A response; None is what a tool does not write. Per-token values are [T], T tokens of the response."""
 
     where: str  # file and line, for messages
     step: int

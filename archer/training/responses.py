@@ -5,7 +5,7 @@ those of prompts not yet shown come first, and then the first of the step. Only 
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -28,13 +28,12 @@ def best_and_worst(record: StepRecord, count: int, tokenizer: Any) -> list[StepR
     if not rows:
         return []
     arrays = record.trace_step(rows, None)
-    ranks: list[Literal["best", "worst"]] = ["best"] * len(best) + ["worst"] * len(worst)
 
     def text(token_ids: np.ndarray | None) -> str:
         return "" if token_ids is None else masked(tokenizer.decode(token_ids, skip_special_tokens=True))
 
     responses = []
-    for place, rank in enumerate(ranks):
+    for place in range(len(rows)):
         valid = arrays.response_mask[place]
         entropy = arrays.entropies[place][valid].astype(np.float64)
         mean = float(entropy.mean()) if entropy.size and np.isfinite(entropy).all() else None
@@ -44,7 +43,7 @@ def best_and_worst(record: StepRecord, count: int, tokenizer: Any) -> list[StepR
         responses.append(
             StepResponse(
                 step=record.step,
-                rank=rank,
+                rank="best" if place < len(best) else "worst",
                 prompt=text(arrays.prompt(place)),
                 response=text(arrays.responses[place][valid]),
                 reward=scores[rows[place]],
@@ -59,7 +58,7 @@ def best_and_worst(record: StepRecord, count: int, tokenizer: Any) -> list[StepR
 
 
 def _leading(rows: Sequence[int], keys: Sequence[float], groups: Sequence[int], count: int) -> list[int]:
-    """The `count` rows with the lowest keys [N]; of equal ones, those of groups with fewer rows before them."""
+    """The `count` rows with the lowest keys [N]; of equal ones, those of groups not yet chosen first."""
     seen: dict[tuple[float, int], int] = {}
     order = []
     for row in rows:

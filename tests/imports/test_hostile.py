@@ -1,4 +1,4 @@
-"""Sources are files of strangers: what is wrong is named with file, line and column, and nothing is left behind."""
+"""Sources are strangers' files: what is wrong is named with file, line and column; nothing is left behind."""
 
 import json
 
@@ -15,7 +15,7 @@ GOOD = {"input": "a", "output": "b", "score": 1.0, "step": 1}
 
 
 @pytest.mark.parametrize(
-    "line, said",
+    ("line", "said"),
     [
         ('{"input": "a", "out', "line 2: not valid JSON"),
         ("[1, 2]", "line 2: found list, expected an object"),
@@ -52,7 +52,7 @@ def test_a_step_that_would_not_fit_in_memory_is_refused(verl_lines, tmp_path, mo
 
 
 @pytest.mark.parametrize(
-    "table, said",
+    ("table", "said"),
     [
         ({"prompt": ["a"], "answer": ["b"]}, "row 1: column completion is missing"),
         ({"prompt": [3], "completion": ["b"]}, "row 1, column prompt: found 3, expected a text or a list"),
@@ -82,7 +82,7 @@ def test_a_file_that_is_no_parquet_is_a_message(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changed, said",
+    ("changed", "said"),
     [
         ({"token_ids": [1, -2, 3]}, "column token_ids"),
         ({"token_ids": [1, 2.5, 3]}, "column token_ids"),
