@@ -162,7 +162,7 @@ def _tokenise(row: ImportedRow, tokenizer: TextTokenizer) -> _Tokenised:
     if isinstance(prompt, str):
         prompt_ids = tokenizer.encode(prompt)
     elif prompt and isinstance(prompt[0], dict):
-        prompt_ids = tokenizer.prompt(prompt)  # type: ignore[arg-type]
+        prompt_ids = tokenizer.prompt(prompt)
     else:
         prompt_ids = list(prompt)  # type: ignore[arg-type]
     response_ids = tokenizer.encode(response) if isinstance(response, str) else list(response)

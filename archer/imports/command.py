@@ -39,7 +39,7 @@ def import_command(
     tokenizer: Annotated[
         Path | None,
         typer.Option(
-            help="The model's folder, for its tokenizer. Without it texts are cut into words, and ids stay ids."
+            help="The model's folder, for its tokenizer. Without it: texts cut into words, ids as ids."
         ),
     ] = None,
     accepted_above: Annotated[
