@@ -88,6 +88,11 @@ def check_trace(folder: str | Path) -> TraceReport:
         faults += _faults(arrays, reader.summary.format_major)
         problems += [f"step {found.step}: {fault}" for fault in faults]
         notes.update(found.notes)
+        notes.update(
+            f"{name}: nothing is known"
+            for name, values in arrays.arrays().items()
+            if name in EXPECTED_FINITE and _unknown(values, mask)
+        )
         remarks += _differences(reader.entry(found.step), found, vocab)
     remarks += [f"{note} ({count} steps)" for note, count in notes.items()]
     return TraceReport(
@@ -143,13 +148,22 @@ def _not_computed(metadata: dict[str, Any]) -> list[str]:
 def _nonfinite(arrays: TraceStep, not_computed: Collection[str]) -> dict[str, int]:
     """Values inside the mask that should be finite and are not; influence may be NaN, but not infinite."""
     held, mask = arrays.arrays(), arrays.response_mask
-    expected = [name for name in EXPECTED_FINITE if name in held and name not in not_computed]
-    counts = {name: int((~np.isfinite(held[name][mask])).sum()) for name in expected}
+    given = [
+        name
+        for name in EXPECTED_FINITE
+        if name in held and name not in not_computed and not _unknown(held[name], mask)
+    ]
+    counts = {name: int((~np.isfinite(held[name][mask])).sum()) for name in given}
     if arrays.influence is not None:
         counts["influence"] = int(np.isinf(arrays.influence[mask]).sum())
     if arrays.reward is not None:
         counts["reward"] = int((~np.isfinite(arrays.reward)).sum())
     return {name: count for name, count in counts.items() if count}
+
+
+def _unknown(values: np.ndarray, mask: np.ndarray) -> bool:
+    """Whether a writer had nothing to write: NaN at every token."""
+    return bool(mask.any() and np.isnan(values[mask]).all())
 
 
 def _faults(arrays: TraceStep, format_major: int) -> list[str]:

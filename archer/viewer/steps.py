@@ -74,7 +74,7 @@ def load_step(run: TracedRun, step: int) -> StepData:
     notes: list[str] = []
     for reader, _ in run.entries(step):
         try:
-            loaded = reader.read(step)
+            loaded = reader.read(step, beside=parts[0][0] if parts else None)
             parts.append((loaded.arrays, _metrics(reader, loaded)))
         except ArcherError as error:
             notes.append(f"{reader.summary.kind} trace: {error}")

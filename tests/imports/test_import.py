@@ -201,11 +201,3 @@ def test_the_viewer_opens_an_import(imported):
     assert queries.rows_packed(run, data, np.array([0]), None, text=True)
     computed = data.arrays.log_probs is not None
     assert (entropy["spread"]["all"]["count"] > 0) == computed
-
-
-def test_nan_where_nobody_says_that_it_was_not_computed_stays_a_problem(imported):
-    summary = imported / "entropy_trace" / "summary.json"
-    record = json.loads(summary.read_text())
-    told = record["metadata"].pop("not_computed")
-    summary.write_text(json.dumps(record))
-    assert check_trace(imported / "entropy_trace").whole == (told == [])

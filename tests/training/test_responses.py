@@ -41,6 +41,12 @@ def record(scores, groups, unjudged=(), details=None):
             RewardResult(score, score > 0, detail=(details or {}).get(row))
             for row, score in enumerate(scores)
         ],
+        data_sources=["arithmetic"] * count,
+        ground_truths=["4"] * count,
+        finished=torch.ones(count, dtype=torch.bool),
+        seeds=None,
+        rollout_log_probs=torch.zeros(count, 3),
+        marks=None,
     )
 
 
@@ -56,6 +62,7 @@ def test_the_best_come_from_the_top_and_the_worst_from_the_bottom():
     assert tokenizer.decoded == 2 * 4, "only the chosen are decoded"
     first = chosen[0]
     assert (first.step, first.prompt, first.verdict, first.length) == (7, "za", "accepted", 2)
+    assert first.ground_truth == "4"
     assert first.mean_entropy == 1.0, "the mean over the response's own tokens"
     assert [c.verdict for c in chosen] == ["accepted", "accepted", "rejected", "rejected"]
 

@@ -122,10 +122,12 @@ def test_the_responses_of_a_step_are_chosen_even_where_nothing_is_traced(monkeyp
         global_steps=3,
         selection=NOTHING,
         traces=SimpleNamespace(entropy=NullTraceWriter(), write=lambda *_: None),
-        rows=SimpleNamespace(record=lambda step: record),
+        rows=SimpleNamespace(record=lambda step, *_: record),
         tokenizer="tokenizer",
         timing_raw={},
         updates=(),
+        order=SimpleNamespace(mini_batches=[]),
+        _marks=None,
     )
     ArcherTrainer._write_traces(trainer)
     assert asked == ([(3, 2, "tokenizer")] if wanted else [])
