@@ -85,6 +85,10 @@ def create_app(library: Library, access: Access, *, follow: bool = False) -> Fas
         headers = {"Content-Disposition": name, "Cache-Control": "no-store"}
         return Response(content, media_type="text/html; charset=utf-8", headers=headers)
 
+    @app.get("/api/runs/{run}/steps/{step}/groups/{group}/pair")
+    def pair(run: int, step: int, group: int, row: int | None = None) -> Response:
+        return _json(queries.pair_json(cache.get(run, step), group, row), None)
+
     @app.get("/api/runs/{run}/steps/{step}/{version}/rows/{first}/{count}")
     def row_tokens(
         run: int,
@@ -120,6 +124,8 @@ class FixedHeaders:
 
 def _row_range(data: StepData, first: int, count: int) -> np.ndarray:
     rows = data.arrays.rows
+    if not rows:
+        raise ArcherError(f"step {data.step} holds no response; choose another step.")
     if not 0 <= first < rows:
         raise ArcherError(f"step {data.step} has no response {first}; it holds responses 0 to {rows - 1}.")
     if not 1 <= count <= MAX_ROWS:
