@@ -27,8 +27,11 @@ IfNoneMatch = Annotated[str | None, Header()]
 Metrics = Annotated[str | None, Query(max_length=4000)]
 
 
-def create_app(library: Library, access: Access, *, follow: bool = False) -> FastAPI:
-    """The application without its guard; mount it anywhere, all its addresses are relative."""
+def create_app(library: Library, access: Access, *, follow: bool = False, start: str = "") -> FastAPI:
+    """The application without its guard; mount it anywhere, all its addresses are relative.
+
+    `start` is the place (`#step/group/...`) that an address without a place opens.
+    """
     app = FastAPI(title="Archer viewer", docs_url=None, redoc_url=None, openapi_url=None)
     cache = StepCache(library)
     app.state.cache = cache
@@ -38,7 +41,7 @@ def create_app(library: Library, access: Access, *, follow: bool = False) -> Fas
     def index(if_none_match: IfNoneMatch = None) -> Response:
         return _asset(INDEX, if_none_match)
 
-    @app.get("/static/{name}")
+    @app.get("/static/{name:path}")
     def static(name: str, if_none_match: IfNoneMatch = None) -> Response:
         return _asset(name, if_none_match)
 
@@ -46,7 +49,7 @@ def create_app(library: Library, access: Access, *, follow: bool = False) -> Fas
     def runs() -> Response:
         for run in library.runs:
             run.refresh()
-        return _json(queries.library_json(library, follow), None)
+        return _json(queries.library_json(library, follow) | {"start": start}, None)
 
     @app.get("/api/runs/{run}/timeline")
     def timeline(run: int, if_none_match: IfNoneMatch = None) -> Response:

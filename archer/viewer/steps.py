@@ -46,7 +46,7 @@ class StepData:
         return sum(a.nbytes for held in (self.metrics, self.arrays.arrays()) for a in held.values())
 
     def failed(self, name: str, rows: slice | NDArray[np.int64] = slice(None)) -> NDArray[np.uint8]:
-        """Where a metric is NaN or infinite though it was computed, [rows, L], as `metrics.FAILURES` counts."""
+        """Where a metric is NaN or infinite though it was computed, [rows, L], as `FAILURES` counts."""
         covered = self.covered.get(name, np.ones(self.arrays.rows, np.bool_))[rows]
         return failures(name, self.metric(name)[rows], self.arrays.response_mask[rows], covered)
 
