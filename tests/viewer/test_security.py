@@ -181,6 +181,8 @@ def test_no_client_module_makes_markup_from_strings() -> None:
     from archer.viewer.client import client_assets
 
     for name, asset in client_assets().items():
+        if name.startswith("vendor/"):
+            continue  # run in a worker, which has no document
         if name.endswith(".js"):
             for word in (
                 b"innerHTML",

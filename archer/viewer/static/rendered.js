@@ -9,16 +9,15 @@ const MOST_NODES = 60000;
 const HTML = new Set("p br hr em strong s code pre blockquote ul ol li h1 h2 h3 h4 h5 h6 table thead tbody tr th td".split(" "));
 const MATHML = new Set("math semantics mrow mi mo mn ms mtext mspace mfrac msqrt mroot msub msup msubsup munder mover munderover mtable mtr mtd mpadded mphantom menclose mstyle".split(" "));
 const ATTRIBUTES = new Set("display mathvariant stretchy fence separator accent accentunder linethickness rowspacing columnalign columnspacing minsize maxsize width height depth voffset lspace rspace scriptlevel displaystyle notation start".split(" "));
-const SPACE = "http://www.w3.org/1998/Math/MathML";
 
 // Copies what is known; of everything else only the text inside is kept, of annotations nothing.
 function copied(node, budget) {
   if (node.nodeType === Node.TEXT_NODE) return visible(node.data).replaceAll("␊", "\n").replaceAll("␉", "\t");
   if (node.nodeType !== Node.ELEMENT_NODE || node.localName === "annotation" || (budget.left -= 1) < 0) return null;
   const children = Array.from(node.childNodes, (child) => copied(child, budget)).flat().filter((child) => child !== null);
-  const math = node.namespaceURI === SPACE;
+  const math = node.namespaceURI.endsWith("/MathML");
   if (!(math ? MATHML : HTML).has(node.localName)) return children;
-  const made = math ? document.createElementNS(SPACE, node.localName) : document.createElement(node.localName);
+  const made = math ? document.createElementNS(node.namespaceURI, node.localName) : document.createElement(node.localName);
   for (const { name, value } of node.attributes) if (ATTRIBUTES.has(name) && value.length < 40) made.setAttribute(name, value);
   made.append(...children);
   return [made];

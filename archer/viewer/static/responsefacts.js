@@ -26,7 +26,6 @@ export function verdictFacts(head, row) {
     truth !== null && truth !== "" && ["ground truth", truth],
     reason !== null && reason !== "" && ["reason", reason],
     head.fact(row, "truncated") && ["cut off", "the response hit the length limit"],
-    head.fact(row, "unjudged") && ["unjudged", "the reward gave no verdict"],
     ...(head.fact(row, "said") ?? []),
   ].filter(Boolean);
 }

@@ -1,8 +1,8 @@
 // Levels two and three: the group's strips, and below them two responses side by side, or one with two metrics.
 
 import { choose, fill, h } from "./dom.js";
-import { count, number, visible } from "./format.js";
 import { GroupStrips } from "./groupstrips.js";
+import { GroupTitle } from "./grouptitle.js";
 import { jumpToMatch } from "./jump.js";
 import { Legend } from "./legend.js";
 import { meaningOf, metadataOf } from "./meaning.js";
@@ -14,7 +14,6 @@ import { Toolbar } from "./toolbar.js";
 import { ViewBar } from "./viewbar.js";
 import { countMatches, filterOf, filters, paneMetrics, passing, stripTokens } from "./tokens.js";
 import { isDark } from "./colour.js";
-import { promptTail } from "./stepview.js";
 import { scaleFor } from "./scales.js";
 
 const ROW_ORDERS = [["row", "in order"], ["verdict", "accepted first"], ["reward", "by reward"], ["length", "by length"], ["value", "by mean |right|"], ["signed", "by mean, lowest first"]];
@@ -26,8 +25,7 @@ export class WorkView {
     this.pair = new PairView(store, source, tooltip);
     this.viewbar = new ViewBar(store);
     this.toolbar = new Toolbar(store, { jump: (direction) => this.jump(direction), colours: ["panes", "grain", "scale", "gamma"] });
-    this.title = h("h1");
-    this.notes = h("div");
+    this.title = new GroupTitle(source);
     this.orderBox = h("div", { class: "rail" });
     this.paneHeads = ["left", "right"].map((side) => {
       const legend = new Legend();
@@ -40,20 +38,17 @@ export class WorkView {
       zoom: (zoom) => store.go({ zoom }),
     });
     this.hint = h("p", { class: "hint", hidden: true });
-    this.prompt = h("details", { class: "prompt" });
-    this.save = h("a", { class: "action", id: "save", download: "", title: "This group as one HTML file that opens without a server" }, "Save as a page");
+    this.textSlot = h("div");
     this.panelSlot = h("div");
     this.node = h(
       "section",
       { class: "view workview" },
-      h("div", { class: "worktitle" }, this.title, this.prompt, this.save),
-      this.notes,
+      this.title.node,
       h("div", { class: "stickyhead" }, this.toolbar.node, h("div", { class: "grid panes" }, this.orderBox, this.paneHeads.map((pane) => pane.node))),
       this.strips.node,
       this.hint,
       this.viewbar.node,
-      this.response.node,
-      this.pair.node,
+      this.textSlot,
       this.panelSlot,
     );
     this.strips.node.classList.add("grid");
@@ -88,7 +83,7 @@ export class WorkView {
     this.tooltip.unit = state.grain === "token" ? null : { grain: state.grain, metrics: this.metrics };
     this.node.dataset.panes = state.pane;
     this.toolbar.show(context);
-    this.showTitle(shown?.[0]);
+    this.title.show(context, shown?.[0]);
     this.showGroup(filter, shown ?? this.opened(head, state.group));
     if (this.tokenPanel.node.parentNode !== this.panelSlot) this.panelSlot.append(this.tokenPanel.node);
     const scopes = [...(shown ? ["response"] : []), "group", ...(context.library.static ? [] : ["step"])];
@@ -100,14 +95,16 @@ export class WorkView {
   // The responses whose text is on the page: the chosen one, and the one that lies beside it.
   async shownResponses(state, head) {
     const row = state.response;
-    let beside = null;
-    if (row === null || state.beside === "nearest") {
-      const pair = await this.source.pair(head, state.group, row);
-      return Promise.all([pair.row, pair.beside].filter((each) => each !== null).map((each) => this.source.response(head, each)));
+    let rows = [row];
+    if (row === null || state.beside !== "") {
+      const beside = /^\d+$/.test(state.beside) ? Number(state.beside) : null;
+      if (row !== null && beside !== null && beside !== row && head.fact(beside, "group") === state.group) rows = [row, beside];
+      else {
+        const pair = await this.source.pair(head, state.group, row);
+        rows = [pair.row, pair.beside].filter((each) => each !== null);
+      }
     }
-    if (/^\d+$/.test(state.beside)) beside = Number(state.beside);
-    const known = beside !== null && beside !== row && head.fact(beside, "group") === state.group;
-    return Promise.all([row, ...(known ? [beside] : [])].map((each) => this.source.response(head, each)));
+    return Promise.all(rows.map((each) => this.source.response(head, each)));
   }
 
   // A group opens with a rejected response beside the nearest accepted one.
@@ -155,8 +152,9 @@ export class WorkView {
     });
     this.showHint(group);
     this.viewbar.show(context, shown);
-    this.response.node.hidden = !response || Boolean(beside);
-    this.pair.node.hidden = !beside;
+    const text = beside ? this.pair.node : this.response.node;
+    this.textSlot.hidden = !response;
+    if (this.textSlot.firstChild !== text) fill(this.textSlot, text);
     let facts = { matches: countMatches(group, filter.search), place: null };
     if (beside) facts = this.pair.show({ context, responses: shown, metrics, scales, filter, active, token: state.response === null ? null : clamped(state.token, response) });
     else if (response) facts = this.response.show({ context, response, metrics, scales, filter, active });
@@ -221,29 +219,6 @@ export class WorkView {
     return this.inOrder?.map((response) => response.row) ?? [];
   }
 
-  showTitle(response) {
-    const { state, head } = this.context;
-    const titled = [head.run, head.step, head.version, state.group, response?.row].join("/");
-    if (this.titled === titled) return;
-    this.titled = titled;
-    fill(this.notes, head.notes.map((note) => h("p", { class: "notice" }, note)));
-    const rows = head.rowsOf(state.group);
-    const truth = head.fact(rows[0], "ground_truth");
-    const good = rows.filter((row) => head.fact(row, "accepted")).length;
-    fill(
-      this.title,
-      `Group ${state.group} `,
-      h("span", { class: "lead" }, `${count(rows.length)} responses · ${head.rows.accepted ? `${good} accepted · ` : ""}mean reward ${number(mean(rows.map((row) => head.fact(row, "reward"))))}`),
-      truth && h("span", { class: "truth", dir: "auto" }, `ground truth ${visible(truth.slice(0, 80))}`),
-    );
-    const address = this.source.exportAddress(head, state.group);
-    this.save.hidden = address === null;
-    if (address !== null) this.save.href = address;
-    const entry = head.groups.find(({ group }) => group === state.group);
-    const text = response?.prompt ?? entry?.prompt ?? null;
-    fill(this.prompt, h("summary", {}, "Prompt ", text !== null && h("span", { class: "promptline" }, promptTail(text, 96))), h("pre", { dir: "ltr" }, text === null ? "This trace holds no prompts." : promptText(text)));
-  }
-
   showPaneHeads(scales) {
     const { state, head, library } = this.context;
     choose(this.orderBox, "Order of the responses", ROW_ORDERS, state.rows, (rows) => this.store.go({ rows }));
@@ -273,14 +248,4 @@ export class WorkView {
 
 function clamped(token, response) {
   return token === null ? null : Math.min(Math.max(token, 0), response.span - 1);
-}
-
-// Line breaks stay, everything else that cannot be seen becomes a sign.
-export function promptText(text) {
-  return text.split("\n").map(visible).join("\n");
-}
-
-function mean(values) {
-  const known = values.filter((value) => value !== null);
-  return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
 }
