@@ -20,8 +20,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from archer.trace.arrays import TraceKind
 from archer.trace.files import MANIFEST
-from archer.trace.schema import TraceKind, TraceStep
+from archer.trace.schema import TraceStep
 from archer.trace.writer import TraceWriter
 
 STEP_SECONDS = 60.0

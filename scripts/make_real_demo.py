@@ -20,8 +20,9 @@ import numpy as np
 from make_demo_trace import public_metadata
 
 from archer.errors import ArcherError
+from archer.trace.arrays import SPECS
 from archer.trace.reader import TraceReader, find_traces
-from archer.trace.schema import SPECS, TraceStep
+from archer.trace.schema import TraceStep
 from archer.trace.vocab import Vocab
 from archer.trace.writer import TraceWriter
 

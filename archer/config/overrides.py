@@ -31,6 +31,7 @@ ARCHERS_ALONE: dict[str, tuple[str, ...]] = {
     "algorithm.filter_groups.": ("_target_", "max_inflight_gen_batches"),
     "trainer.entropy_trace.": (),
     "trainer.influence_trace.": (),
+    "trainer.val_trace.": (),
 }
 """Sections of Archer's own, and what verl has in them beside: any other name there is a mistake."""
 

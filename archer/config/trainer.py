@@ -21,6 +21,25 @@ class EntropyTraceConfig(Section):
 
 
 @dataclass(frozen=True)
+class ValTraceConfig(Section):
+    """The trace of the responses that validations and `archer eval` sample."""
+
+    enable: bool | None = knob(
+        None,
+        "trace responses of every validation in val_trace of the run folder, and of `archer eval` in its "
+        "folder; default: with entropy_trace.enable, and in every `archer eval`",
+        needs="data.val_files",
+    )
+    max_responses: int = knob(
+        256,
+        "responses of each validation that are traced, those of the first prompts",
+        at_least=1,
+        unit="responses",
+        needs="data.val_files",
+    )
+
+
+@dataclass(frozen=True)
 class TrainerConfig(Section):
     """Length, folders, checkpoints, validation and logging of a run."""
 
@@ -59,6 +78,7 @@ class TrainerConfig(Section):
     logger: tuple[str, ...] = knob(("console",), "console, tensorboard, wandb, trackio; metrics.jsonl always")
     entropy_trace: EntropyTraceConfig = section(EntropyTraceConfig)
     influence_trace: InfluenceConfig = section(InfluenceConfig)
+    val_trace: ValTraceConfig = section(ValTraceConfig)
     nnodes: int = knob(1, "machines; engine=local is one process", above=0)
     n_gpus_per_node: int = knob(1, "devices of each machine; engine=local is one process", above=0)
 

@@ -9,11 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from archer.config.actor import DEFAULT_TOKENS
 from archer.config.root import TrainConfig
 from archer.data.prompts import Prompt, PromptDataset
 from archer.evaluation.majority import Ballot, majority
+from archer.evaluation.recorder import SampleRecorder
 from archer.evaluation.summary import Sample, shown_truth
+from archer.generation.build import Generation
 from archer.generation.judge import Judge, failures_of, refuse_outage
+from archer.generation.policy import Policy
 from archer.generation.rollout import Sampler
 from archer.generation.sampling import SampleStreams, SamplingParams
 from archer.rewards.config import RewardConfig
@@ -40,12 +44,18 @@ class Evaluator:
     """Samples and judges n responses to every prompt of a dataset."""
 
     def __init__(
-        self, dataset: PromptDataset, rollout: Sampler, judge: Judge, sampling: EvalSampling
+        self,
+        dataset: PromptDataset,
+        rollout: Sampler,
+        judge: Judge,
+        sampling: EvalSampling,
+        recorder: SampleRecorder | None = None,
     ) -> None:
         self.dataset = dataset
         self.rollout = rollout
         self.judge = judge
         self.sampling = sampling
+        self.recorder = recorder
 
     @property
     def total(self) -> int:
@@ -69,6 +79,9 @@ class Evaluator:
             self.judge.scorer.answer(prompt.data_source, text)
             for prompt, text in zip(responses.prompts, texts, strict=True)
         ]
+        if self.recorder is not None and self.recorder.wants_more:
+            self.rollout.rest()  # the pass over the responses may need its memory
+            self.recorder.observe(responses, results, answers)
         cast = [None if result.unjudged else answer for answer, result in zip(answers, results, strict=True)]
         votes = self._votes(prompts, cast, [result.correct for result in results])
         return [
@@ -115,6 +128,8 @@ def all_samples(
     It ends with an error as soon as too many responses are unjudged; `where` names it in the message.
     """
     samples: list[Sample] = []
+    if evaluator.recorder is not None:
+        evaluator.recorder.begin()
     chunks = evaluator.chunks()
     while not stop():
         chunk = next(chunks, None)
@@ -135,4 +150,17 @@ def validation_sampling(config: TrainConfig) -> EvalSampling:
         seed=rollout.seed,
         max_num_seqs=rollout.max_num_seqs,
         batch_size=config.data.val_batch_size,
+    )
+
+
+def recorder_of(generation: Generation, config: TrainConfig, sampling: EvalSampling) -> SampleRecorder:
+    """What traces the samples of an evaluation: the model, at the temperature that it samples at."""
+    options, params = config.actor_rollout_ref, sampling.params
+    budget = options.rollout.log_prob_max_token_len_per_gpu or options.actor.ppo_max_token_len_per_gpu
+    temperature = params.temperature if params.do_sample else 1.0
+    return SampleRecorder(
+        lambda: Policy(generation.model, generation.compute, temperature),
+        sampling.n,
+        config.trainer.val_trace.max_responses,
+        budget or DEFAULT_TOKENS,
     )

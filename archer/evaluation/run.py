@@ -7,13 +7,15 @@ from pathlib import Path
 from rich.console import Console
 
 from archer.config.root import TrainConfig
-from archer.evaluation.evaluator import Evaluator, validation_sampling
+from archer.evaluation.evaluator import Evaluator, recorder_of, validation_sampling
 from archer.evaluation.plan import EvalPlan
 from archer.evaluation.report import as_json, describe_sampling, progress
 from archer.evaluation.store import EvalFolder, identity
 from archer.evaluation.summary import Sample, Summary, summarise
+from archer.evaluation.trace import evaluation_trace
 from archer.generation.build import Generation, PromptFiles, build_generation
 from archer.generation.judge import failures_of, refuse_outage
+from archer.trace.files import VALIDATION
 
 DATA = "--data"
 
@@ -49,7 +51,10 @@ def evaluate(plan: EvalPlan, console: Console, out: Path | None = None, overwrit
     """Evaluate a model into a folder; what a stopped evaluation left there is used."""
     generation, config = load(plan)
     sampling, dataset = validation_sampling(config), generation.datasets[DATA]
-    evaluator = Evaluator(dataset, generation.rollout, generation.judge, sampling)
+    recorder = None
+    if config.trainer.val_trace.enable is not False:
+        recorder = recorder_of(generation, config, sampling)
+    evaluator = Evaluator(dataset, generation.rollout, generation.judge, sampling, recorder)
     total = len(dataset)
 
     def refuse(samples: list[Sample]) -> None:
@@ -78,9 +83,13 @@ def evaluate(plan: EvalPlan, console: Console, out: Path | None = None, overwrit
         if complete:
             return Evaluated(summarise(samples), folder.path, fresh=False)
         started = time.monotonic()
-        with progress(console, total) as show:
+        with (
+            evaluation_trace(folder.path / VALIDATION, recorder, plan, generation, done) as keep,
+            progress(console, total) as show,
+        ):
             show(done, samples)
             for chunk in evaluator.chunks(done):
+                keep()  # before the samples: what is there twice is cut, what is missing would be lost
                 folder.append(chunk)
                 samples += chunk
                 refuse(samples)

@@ -4,10 +4,12 @@ settings.json            what was evaluated and how: the evaluation's identity
 .samples.jsonl.partial   samples so far, whole chunks of prompts; a killed evaluation resumes after them
 samples.jsonl            all samples, once complete
 summary.json             the figures, written last: where it is, the evaluation is complete
+val_trace/               the first responses, token by token
 """
 
 import json
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,6 +25,7 @@ from archer.evaluation.evaluator import validation_sampling
 from archer.evaluation.summary import Sample
 from archer.files import PRIVATE, append_to, lock, plain_file, put_in_place, write_atomically
 from archer.generation.device import Compute
+from archer.trace.files import VALIDATION
 
 WEIGHTS = ("*.safetensors", "*.bin")
 
@@ -84,6 +87,8 @@ class EvalFolder:
         if overwrite:
             for file in (self.summary_file, self.samples_file, self._partial, self._settings_file):
                 plain_file(file).unlink(missing_ok=True)
+            if (self.path / VALIDATION).is_dir() and not (self.path / VALIDATION).is_symlink():
+                shutil.rmtree(self.path / VALIDATION)
         if self._settings_file.is_file():
             self._check(settings)
         elif any(not entry.name.startswith(".") for entry in self.path.iterdir()):

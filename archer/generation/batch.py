@@ -33,6 +33,7 @@ class Responses:
     mask: Tensor  # [N, L] bool
     log_probs: Tensor  # [N, L] float32, as sampled
     finished: Tensor  # [N] bool: ended by itself, not by the length limit
+    seeds: Tensor | None = None  # [N] int64: the random stream that each was drawn from, where known
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -52,6 +53,7 @@ class Responses:
             mask=self.mask[where, :longest],
             log_probs=self.log_probs[where, :longest],
             finished=self.finished[where],
+            seeds=None if self.seeds is None else self.seeds[where],
         )
 
 
@@ -62,12 +64,14 @@ def concatenate(parts: Sequence[Responses]) -> Responses:
     def join(tensors: list[Tensor]) -> Tensor:
         return torch.cat([torch.nn.functional.pad(t, (0, longest - t.shape[1])) for t in tensors])
 
+    seeds = [part.seeds for part in parts if part.seeds is not None]
     return Responses(
         prompts=tuple(prompt for part in parts for prompt in part.prompts),
         tokens=join([part.tokens for part in parts]),
         mask=join([part.mask for part in parts]),
         log_probs=join([part.log_probs for part in parts]),
         finished=torch.cat([part.finished for part in parts]),
+        seeds=torch.cat(seeds) if len(seeds) == len(parts) else None,
     )
 
 
@@ -140,6 +144,14 @@ def micro_batch(
         places=send(row * part.mask.shape[1] + token, device),
         packing=Packing.of(totals, device) if packed else None,
     )
+
+
+def total_lengths(responses: Responses) -> list[int]:
+    """Return prompt plus response length of every row."""
+    return [
+        len(prompt.token_ids) + int(length)
+        for prompt, length in zip(responses.prompts, responses.lengths.tolist(), strict=True)
+    ]
 
 
 def split_by_tokens(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from archer.generation.batch import MicroBatch
+from archer.generation.batch import MicroBatch, Responses, micro_batch, split_by_tokens, total_lengths
 from archer.generation.device import Compute
 from archer.generation.head import CHUNK_ELEMENTS, head_statistics, token_statistics
 from archer.generation.packed import is_packed
@@ -120,3 +120,13 @@ class Policy:
             return False
         hidden, head_input, head_output = seen
         return torch.equal(hidden, head_input) and torch.equal(head_output.float(), logits.float())
+
+
+@torch.no_grad()
+def token_stats_of(policy: Policy, responses: Responses, budget: int) -> TokenStats:
+    """Log-probs and entropies of all responses, [N, L] on the CPU, `budget` tokens at a time."""
+    result = TokenStats.zeros(responses.mask.shape)
+    for rows in split_by_tokens(total_lengths(responses), range(len(responses)), budget, policy.packs):
+        batch = micro_batch(responses, rows, policy.compute.device, policy.packs)
+        result.put(batch, policy.token_stats(batch))
+    return result

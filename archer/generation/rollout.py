@@ -5,7 +5,7 @@ read once, its cache is shared out to the n responses of its group, and rows tha
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -94,7 +94,7 @@ class Rollout:
             responses = self._in_batches(prompts, n, params, streams)
         self.model.train(training)
         _refuse_not_finite(responses)
-        return responses
+        return replace(responses, seeds=streams.seeds(len(prompts), n))
 
     def _in_batches(
         self, prompts: Sequence[Prompt], n: int, params: SamplingParams, streams: SampleStreams

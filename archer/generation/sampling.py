@@ -144,6 +144,11 @@ class SampleStreams:
         names = _mixed(_mixed((prompts + self.first_prompt) * _STEP + self.seed) + (samples + 1) * _STEP)
         return Draws(names)
 
+    def seeds(self, prompts: int, n: int) -> Tensor:
+        """Return the names of the streams of n responses to each of so many prompts: [prompts * n] int64."""
+        number = torch.arange(prompts * n)
+        return self.draws(number // n, number % n).names
+
 
 class Draws:
     """Uniform numbers of N responses by position, hashed for a block of positions at a time."""

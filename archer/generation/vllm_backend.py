@@ -7,6 +7,7 @@ weights that it was read by.
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -101,10 +102,12 @@ class VllmRollout:
         self._wake()
         asked = [{"prompt_token_ids": list(prompt.token_ids)} for prompt in prompts]
         sampling = self._vllm.SamplingParams(**request_arguments(n, params, self.limits, self.stop_ids))
-        torch.manual_seed(streams.seed + streams.first_prompt)
+        seed = streams.seed + streams.first_prompt
+        torch.manual_seed(seed)
         outputs = self._engine.generate(asked, sampling, use_tqdm=False)
         sampled = [completion for output in outputs for completion in output.outputs]
-        return _responses(tuple(p for p in prompts for _ in range(n)), sampled, self.pad_id)
+        responses = _responses(tuple(p for p in prompts for _ in range(n)), sampled, self.pad_id)
+        return replace(responses, seeds=torch.full((len(sampled),), seed))
 
     def rest(self) -> None:
         """Give the memory back until the next responses are wanted."""

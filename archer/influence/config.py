@@ -159,6 +159,12 @@ class InfluenceConfig(Section):
     output_dir: str | None = knob(None, "Trace folder. None: influence_trace/ in the run's output folder.")
     write_every: int = knob(1, "Write every N-th step.", at_least=1)
     fsync: bool = knob(False, "Force each written step to the disk before it counts as written.")
+    self_contained: bool = knob(
+        False,
+        "Repeat the arrays of the entropy trace in the influence trace, which then can be moved and read "
+        "without it. False: where both lie in one folder, a step refers to the entropy trace.",
+        needs="trainer.entropy_trace.enable",
+    )
 
     def __post_init__(self) -> None:
         given: Any = self.module_name_filter

@@ -82,6 +82,13 @@ def combine(parts: Sequence[WeightedRule], results: Sequence[RewardResult]) -> R
         extra=extra,
         detail=next((result.detail for _, result in judged if result.detail), None),
         states_verdict=bool(verdicts),
+        extracted=next((result.extracted for _, result in judged if result.extracted is not None), None),
+        reason="; ".join(
+            f"{part.label}: {result.reason}" if part.label else result.reason
+            for part, result in judged
+            if result.reason
+        )
+        or None,
     )
 
 

@@ -75,7 +75,10 @@ class RewardScorer:
         ]
         settled = iter(self._settle(rules, outcomes))
         results = [
-            _without_secrets(combine(of_request, [next(settled) for _ in of_request])) for of_request in parts
+            self._with_answer(
+                request, _without_secrets(combine(of_request, [next(settled) for _ in of_request]))
+            )
+            for request, of_request in zip(requests, parts, strict=True)
         ]
         self._count(results)
         return results
@@ -161,6 +164,13 @@ class RewardScorer:
                 self._config.num_workers, workers.timeout_s, setup, workers.concurrency
             )
         return self._pools[workers]
+
+    def _with_answer(self, request: RewardRequest, result: RewardResult) -> RewardResult:
+        """Add the answer of a response whose judging failed: what it was may be why."""
+        rule = self._rule(request.data_source)
+        if result.failure is None or isinstance(rule, FunctionRule):
+            return result
+        return replace(result, extracted=rule.answer(request.response))
 
     def _count(self, results: list[RewardResult]) -> None:
         failures = [result.failure for result in results if result.failure is not None]

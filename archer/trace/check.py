@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from archer.trace.arrays import TraceKind
 from archer.trace.files import leftover_temporaries
 from archer.trace.npz import DamagedFileError
 from archer.trace.reader import LoadedStep, StepEntry, StepProblem, TraceReader, describe_steps
-from archer.trace.schema import TraceKind, TraceStep
+from archer.trace.schema import TraceStep
 from archer.trace.vocab import Vocab
 
 EXPECTED_FINITE = ("entropies", "log_probs", "advantage")
@@ -80,6 +81,11 @@ def check_trace(folder: str | Path) -> TraceReport:
         faults += _faults(arrays, reader.summary.format_major)
         problems += [f"step {found.step}: {fault}" for fault in faults]
         notes.update(found.notes)
+        notes.update(
+            f"{name}: nothing is known"
+            for name, values in arrays.arrays().items()
+            if name in EXPECTED_FINITE and _unknown(values, mask)
+        )
         remarks += _differences(reader.entry(found.step), found, vocab)
     remarks += [f"{note} ({count} steps)" for note, count in notes.items()]
     return TraceReport(
@@ -129,12 +135,18 @@ def _vocab(reader: TraceReader, problems: list[str], remarks: list[str]) -> Voca
 def _nonfinite(arrays: TraceStep) -> dict[str, int]:
     """Values inside the mask that should be finite and are not; influence may be NaN, but not infinite."""
     held, mask = arrays.arrays(), arrays.response_mask
-    counts = {name: int((~np.isfinite(held[name][mask])).sum()) for name in EXPECTED_FINITE if name in held}
+    given = [name for name in EXPECTED_FINITE if name in held and not _unknown(held[name], mask)]
+    counts = {name: int((~np.isfinite(held[name][mask])).sum()) for name in given}
     if arrays.influence is not None:
         counts["influence"] = int(np.isinf(arrays.influence[mask]).sum())
     if arrays.reward is not None:
         counts["reward"] = int((~np.isfinite(arrays.reward)).sum())
     return {name: count for name, count in counts.items() if count}
+
+
+def _unknown(values: np.ndarray, mask: np.ndarray) -> bool:
+    """Whether a writer had nothing to write: NaN at every token."""
+    return bool(mask.any() and np.isnan(values[mask]).all())
 
 
 def _faults(arrays: TraceStep, format_major: int) -> list[str]:

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.lib import format as npy
 
 from archer.errors import ArcherError
+from archer.trace.arrays import OUTSIDE_MASK, SPECS
 from archer.trace.files import STEPS_FOLDER, step_file_name
 from archer.trace.reader import LoadedStep, StepProblem, TraceReader
-from archer.trace.schema import OUTSIDE_MASK, TraceStep
+from archer.trace.schema import TraceStep
 from archer.trace.vocab import Vocab
 from archer.trace.writer import TraceWriter
 
@@ -74,9 +75,8 @@ def _completed(found: LoadedStep, file: Path) -> tuple[TraceStep, list[str]]:
     width = int(step.lengths.max(initial=0)) if _left_aligned(step.response_mask) else step.responses.shape[1]
     mask = step.response_mask[:, :width]
     cut: dict[str, Any] = {}
-    for name in ("entropies", "responses", "log_probs", "influence", "advantage"):
-        array = getattr(step, name)
-        if array is not None:
+    for name, array in step.arrays().items():
+        if SPECS[name].layout == "token" and name != "response_mask":
             outside = OUTSIDE_MASK.get(name, array[:, :width])
             cut[name] = np.where(mask, array[:, :width], outside).astype(array.dtype)
     group_id = step.group_id

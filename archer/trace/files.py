@@ -10,13 +10,15 @@ from typing import Any
 
 from archer.errors import ArcherError
 from archer.files import TEMPORARY_SUFFIX, replace_atomically
-from archer.trace.schema import FORMAT_MAJOR, FORMAT_VERSION, TRACE_KINDS, TraceKind
+from archer.trace.arrays import FORMAT_MAJOR, FORMAT_VERSION, TRACE_KINDS, TraceKind
 
 STEPS_FOLDER = "steps"
 MANIFEST = "manifest.jsonl"
 SUMMARY = "summary.json"
 LATEST = "latest_step.txt"
 VOCAB = "vocab.npz"
+VALIDATION = "val_trace"
+"""Folder of the trace of validations in a run folder, and of its samples in that of an evaluation."""
 
 
 def step_file_name(step: int) -> str:
@@ -58,6 +60,21 @@ def regular_file_inside(folder: Path, relative: str) -> Path | None:
     return resolved
 
 
+def sibling_folder(folder: Path, name: str) -> Path:
+    """The folder of that name beside a trace. The name stands in a stranger's file: it may lead nowhere else.
+
+    Raises `ArcherError` for anything but the name of a folder, and for links that lead away.
+    """
+    parent = folder.resolve().parent
+    plain = name not in ("", ".", "..") and not any(sign in name for sign in "/\\\0:")
+    beside = parent / name if plain else None
+    if beside is None or beside.resolve() != beside:
+        raise ArcherError(
+            f"the trace {folder} refers to {name[:80]!r}, which is not the name of a folder beside it."
+        )
+    return beside
+
+
 def finite_number(value: object) -> float | None:
     """A JSON value as a number that is safe to plot, None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -86,6 +103,7 @@ class TraceSummary:
     latest_step: int | None = None
     created: float | None = None  # Unix time at which the trace was started
     updated: float | None = None
+    refers_to: str | None = None  # folder beside this one that steps of this trace take arrays from
     metadata: dict[str, Any] = field(default_factory=dict)  # plain JSON that the run wants to be known by
 
     @property
@@ -134,6 +152,7 @@ def read_summary(folder: Path) -> TraceSummary | None:
         latest_step=whole_number(record.get("latest_step")),
         created=finite_number(record.get("created")),
         updated=finite_number(record.get("updated")),
+        refers_to=record.get("refers_to") if isinstance(record.get("refers_to"), str) else None,
         metadata=metadata if isinstance(metadata, dict) else {},
     )
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from archer.errors import ArcherError
-from archer.trace.schema import ALWAYS, SPECS, ArraySpec, check_shapes
+from archer.trace.arrays import ALWAYS, SPECS, ArraySpec, check_shapes
 
 DEFLATE_LEVEL = 1
 MAX_STEP_BYTES = 8 * 2**30
@@ -153,6 +153,10 @@ def _reporting_damage() -> Iterator[None]:
 OLD_NAMES = {"selected_row_id": "response_index"}
 """Names of arrays in influence traces of the first system."""
 PROMPTS = ("prompt_ids", "prompt_offsets")
+CHECKSUMS = "token_crc"
+"""uint32 [N] in step files that refer to another trace for the rest: see `joined.py`."""
+REFERRING = ("response_mask", "response_index", "influence")
+"""The arrays that such a file holds at least."""
 
 
 def load_arrays(path: Path, names: Collection[str]) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
@@ -160,9 +164,10 @@ def load_arrays(path: Path, names: Collection[str]) -> tuple[dict[str, np.ndarra
 
     All headers are checked before any data is read: dtype, agreement of the shapes, total size. Raises
     `ArcherError` when one does not hold. Arrays of Python objects, as older traces have for prompts, are
-    left out with a remark: reading them would mean unpickling.
+    left out with a remark: reading them would mean unpickling. `CHECKSUMS` is among the arrays of a file that
+    refers to another trace, whatever `names` are.
     """
-    with NpzReader(path, only=(*SPECS, *OLD_NAMES)) as npz:
+    with NpzReader(path, only=(*SPECS, *OLD_NAMES, CHECKSUMS)) as npz:
         stored = {new: old for old, new in OLD_NAMES.items() if old in npz.headers}
         stored |= {name: name for name in npz.headers if name in SPECS}
         plain = {
@@ -176,7 +181,8 @@ def load_arrays(path: Path, names: Collection[str]) -> tuple[dict[str, np.ndarra
                 notes.append("prompt_ids has no prompt_offsets; prompts need re-export")
             for name in PROMPTS:
                 plain.pop(name, None)
-        missing = [name for name in ALWAYS if name not in plain]
+        refers = CHECKSUMS in npz.headers
+        missing = [name for name in (REFERRING if refers else ALWAYS) if name not in plain]
         if missing:
             raise DamagedFileError(f"the file lacks {', '.join(missing)}")
         for name, header in plain.items():
@@ -184,6 +190,11 @@ def load_arrays(path: Path, names: Collection[str]) -> tuple[dict[str, np.ndarra
                 raise DamagedFileError(f"{name} is {header.dtype}, expected {SPECS[name].dtype}")
         check_shapes({name: header.shape for name, header in plain.items()})
         arrays = {name: _cast(SPECS[name], npz.read(stored[name])) for name in names if name in plain}
+        if refers:
+            sums = npz.headers[CHECKSUMS]
+            if sums.dtype != np.uint32 or sums.shape != plain["response_index"].shape:
+                raise DamagedFileError(f"{CHECKSUMS} is {sums.dtype} {list(sums.shape)}, expected uint32 [N]")
+            arrays[CHECKSUMS] = npz.read(CHECKSUMS)
     return arrays, tuple(notes)
 
 

@@ -1,8 +1,8 @@
 """Reads a trace: the manifest at once, the arrays of one step when they are asked for.
 
 A trace is data from strangers and perhaps from a run that was killed. Damage is reported with its step and
-reason, and the rest stays readable. Nothing is ever unpickled, no path is taken from a file, no link out of
-the folder is followed.
+reason, and the rest stays readable. Nothing is ever unpickled, no link out of the folder is followed, and the
+only path taken from a file is the name of a folder beside the trace, which it may refer to.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from archer.errors import ArcherError
+from archer.trace.arrays import SPECS
 from archer.trace.files import (
     MANIFEST,
     STEPS_FOLDER,
@@ -24,9 +25,10 @@ from archer.trace.files import (
     step_file_name,
     step_of_file_name,
 )
+from archer.trace.joined import join, referred_arrays
 from archer.trace.manifest import BadLine, Manifest, ManifestLine, read_manifest
-from archer.trace.npz import DamagedFileError, load_arrays
-from archer.trace.schema import SPECS, TraceStep
+from archer.trace.npz import CHECKSUMS, DamagedFileError, load_arrays
+from archer.trace.schema import TraceStep
 from archer.trace.vocab import Vocab, read_vocab
 
 MISSING = "its file is missing"
@@ -119,16 +121,33 @@ class TraceReader:
             )
         return self._entries[step]
 
-    def read(self, step: int) -> LoadedStep:
-        """The arrays of one step; raises `DamagedStepError` when they cannot be read."""
+    def read(self, step: int, beside: TraceStep | None = None) -> LoadedStep:
+        """The arrays of one step; raises `DamagedStepError` when they cannot be read.
+
+        A step that refers to the entropy trace beside this one comes with that one's arrays. Who has read
+        them already passes them as `beside`.
+        """
         with self._reporting(step):
             arrays, notes = load_arrays(self.step_file(step), tuple(SPECS))
+            if CHECKSUMS in arrays:
+                sums = arrays.pop(CHECKSUMS)
+                other = self._referred(step, tuple(SPECS)) if beside is None else beside.arrays()
+                arrays = join(arrays, sums, other)
             return LoadedStep(step, TraceStep(**arrays), notes)
 
     def read_arrays(self, step: int, names: Collection[str]) -> dict[str, np.ndarray]:
         """Some arrays of one step without the cost of the others; those the trace lacks are left out."""
         with self._reporting(step):
-            return load_arrays(self.step_file(step), names)[0]
+            arrays = load_arrays(self.step_file(step), {*names, "response_index", "response_mask"})[0]
+            if CHECKSUMS in arrays:
+                sums = arrays.pop(CHECKSUMS)
+                others = [name for name in names if name not in arrays]
+                if others:
+                    arrays = join(arrays, sums, self._referred(step, others))
+            return {name: arrays[name] for name in names if name in arrays}
+
+    def _referred(self, step: int, names: Collection[str]) -> dict[str, np.ndarray]:
+        return referred_arrays(self.folder, self.summary.refers_to, step, names)
 
     def __iter__(self) -> Iterator[LoadedStep | StepProblem]:
         """All steps in order, one in memory at a time; a damaged one as its problem."""

@@ -1,4 +1,4 @@
-"""What one traced step holds: array names, dtypes, shapes and the checks that keep them in agreement.
+"""What one traced step holds, checked, and how a batch becomes one.
 
 N is the number of responses of the step, L its longest valid response (not the configured maximum).
 """
@@ -6,63 +6,22 @@ N is the number of responses of the step, L its longest valid response (not the 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from archer.errors import ArcherError
-
-FORMAT_MAJOR = 2
-"""Major 1 is the format of the first Archer traces: no vocabulary, no log-probs, prompts as object arrays."""
-FORMAT_VERSION = f"{FORMAT_MAJOR}.0"
-
-TraceKind = Literal["entropy", "influence"]
-TRACE_KINDS: tuple[TraceKind, ...] = ("entropy", "influence")
-
-Layout = Literal["token", "row", "flat", "offsets"]
-"""Shape of an array: token [N, L], row [N], flat [sum of prompt lengths], offsets [N + 1]."""
-
-
-@dataclass(frozen=True)
-class ArraySpec:
-    """Contract of one array in a step file."""
-
-    name: str
-    dtype: str  # NumPy dtype, `U` for unicode of any width
-    layout: Layout
-    required_in: tuple[TraceKind, ...] = TRACE_KINDS  # the traces that a writer must give this array to
-
-    def castable_from(self, dtype: np.dtype) -> bool:
-        """Whether values stored as `dtype` may be read as this array without changing their meaning."""
-        accepted = {"f": "fiu", "b": "biu", "i": "iu", "U": "U"}[np.dtype(self.dtype).kind]
-        return dtype.kind in accepted
-
-
-ARRAYS: tuple[ArraySpec, ...] = (
-    ArraySpec("entropies", "float16", "token"),
-    ArraySpec("response_mask", "bool", "token"),
-    ArraySpec("responses", "int32", "token"),
-    ArraySpec("response_index", "int32", "row"),
-    ArraySpec("log_probs", "float16", "token"),
-    ArraySpec("reward", "float32", "row"),
-    ArraySpec("accepted", "bool", "row"),
-    ArraySpec("group_id", "int32", "row"),
-    ArraySpec("uid", "U", "row"),
-    ArraySpec("prompt_ids", "int32", "flat"),
-    ArraySpec("prompt_offsets", "int64", "offsets"),
-    ArraySpec("prompt_length", "int32", "row", required_in=()),
-    ArraySpec("sample_index", "int32", "row", required_in=()),
-    ArraySpec("unjudged", "bool", "row", required_in=()),
-    ArraySpec("judgement", "U", "row", required_in=()),
-    ArraySpec("influence", "float32", "token", required_in=("influence",)),
-    ArraySpec("advantage", "float32", "token", required_in=("influence",)),
+from archer.trace.arrays import (
+    ALWAYS,
+    ARRAYS,
+    OUTSIDE_MASK,
+    SPECS,
+    TraceKind,
+    check_dtype,
+    check_offsets,
+    check_shapes,
 )
-SPECS: dict[str, ArraySpec] = {spec.name: spec for spec in ARRAYS}
-ALWAYS = ("entropies", "response_mask", "responses", "response_index")
-"""The arrays that every trace ever written holds."""
-OUTSIDE_MASK = {"entropies": 0.0, "log_probs": 0.0, "influence": float("nan"), "advantage": 0.0}
-"""What the per-token values are where the mask is off."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +48,17 @@ class TraceStep:
     sample_index: NDArray[np.int32] | None = None  # [N]
     unjudged: NDArray[np.bool_] | None = None  # [N] True: no verdict, `accepted` and `reward` mean nothing
     judgement: NDArray[np.str_] | None = None  # [N] JSON: failure, detail, extra; empty: nothing was said
+    data_source: NDArray[np.str_] | None = None  # [N]
+    ground_truth: NDArray[np.str_] | None = None  # [N] the answer that the verifier compares with, cut
+    extracted_answer: NDArray[np.str_] | None = None  # [N] what it found in the response; empty: nothing
+    reason: NDArray[np.str_] | None = None  # [N] why the verdict is what it is
+    truncated: NDArray[np.bool_] | None = None  # [N] True: the response hit the length limit
+    seed: NDArray[np.int64] | None = None  # [N] the response's sampling seed; -1: none
+    rollout_log_probs: NDArray[np.float16] | None = None  # [N, L] as the token was sampled
+    ratio: NDArray[np.float16] | None = None  # [N, L] importance ratio of the update's first pass
+    clipped: NDArray[np.int8] | None = None  # [N, L] -1: at the low side, 0: not, +1: at the high side
+    loss_weight: NDArray[np.float16] | None = None  # [N, L] what multiplies the token's term in the loss
+    credit: NDArray[np.float16] | None = None  # [N, L] weight of the token's share in the advantage
     influence: NDArray[np.float32] | None = None  # [N, L] NaN outside the mask or where not computed
     advantage: NDArray[np.float32] | None = None  # [N, L]
 
@@ -101,7 +71,7 @@ class TraceStep:
             check_dtype(SPECS[name], array.dtype)
         check_shapes({name: array.shape for name, array in held.items()})
         if self.prompt_ids is not None and self.prompt_offsets is not None:
-            _check_offsets(self.prompt_offsets, self.prompt_ids.size)
+            check_offsets(self.prompt_offsets, self.prompt_ids.size)
 
     @classmethod
     def from_batch(
@@ -120,6 +90,17 @@ class TraceStep:
         sample_index: ArrayLike | None = None,  # [N]
         unjudged: ArrayLike | None = None,  # [N]
         judgement: Sequence[str] | None = None,  # N
+        data_source: Sequence[str] | None = None,  # N
+        ground_truth: Sequence[str] | None = None,  # N
+        extracted_answer: Sequence[str] | None = None,  # N
+        reason: Sequence[str] | None = None,  # N
+        truncated: ArrayLike | None = None,  # [N]
+        seed: ArrayLike | None = None,  # [N]
+        rollout_log_probs: ArrayLike | None = None,  # [N, L']
+        ratio: ArrayLike | None = None,  # [N, L']
+        clipped: ArrayLike | None = None,  # [N, L']
+        loss_weight: ArrayLike | None = None,  # [N, L']
+        credit: ArrayLike | None = None,  # [N, L']
         influence: ArrayLike | None = None,  # [N, L']
         advantage: ArrayLike | None = None,  # [N, L']
     ) -> "TraceStep":
@@ -144,29 +125,50 @@ class TraceStep:
                 np.copyto(copy, np.array(OUTSIDE_MASK[name], dtype=copy.dtype), where=~kept)
             return copy
 
-        def per_row(name: str, value: ArrayLike) -> np.ndarray:
+        def per_row(name: str, value: ArrayLike | Sequence[str]) -> np.ndarray:
+            if SPECS[name].dtype == "U":  # a list of no texts would be an array of numbers
+                return np.array(list(value), dtype=np.str_)  # type: ignore[arg-type]
             return np.array(value, dtype=SPECS[name].dtype)
 
         lengths = np.array([np.size(prompt) for prompt in prompts], dtype=np.int64)
         flat = [np.asarray(prompt, dtype=np.int32).reshape(-1) for prompt in prompts]
+        given: dict[str, Any] = {
+            "entropies": entropies,
+            "responses": responses,
+            "response_index": response_index,
+            "log_probs": log_probs,
+            "reward": reward,
+            "accepted": accepted,
+            "group_id": group_id,
+            "uid": uid,
+            "sample_index": sample_index,
+            "unjudged": unjudged,
+            "judgement": judgement,
+            "data_source": data_source,
+            "ground_truth": ground_truth,
+            "extracted_answer": extracted_answer,
+            "reason": reason,
+            "truncated": truncated,
+            "seed": seed,
+            "rollout_log_probs": rollout_log_probs,
+            "ratio": ratio,
+            "clipped": clipped,
+            "loss_weight": loss_weight,
+            "credit": credit,
+            "influence": influence,
+            "advantage": advantage,
+        }
+        taken = {
+            name: (per_token if SPECS[name].layout == "token" else per_row)(name, value)
+            for name, value in given.items()
+            if value is not None
+        }
         return cls(
-            entropies=per_token("entropies", entropies),
             response_mask=kept,
-            responses=per_token("responses", responses),
-            response_index=per_row("response_index", response_index),
-            log_probs=per_token("log_probs", log_probs),
-            reward=per_row("reward", reward),
-            accepted=per_row("accepted", accepted),
-            group_id=per_row("group_id", group_id),
-            uid=np.array(list(uid), dtype=np.str_),
             prompt_ids=np.concatenate([np.empty(0, np.int32), *flat]),
             prompt_offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
             prompt_length=lengths.astype(np.int32),
-            sample_index=None if sample_index is None else per_row("sample_index", sample_index),
-            unjudged=None if unjudged is None else per_row("unjudged", unjudged),
-            judgement=None if judgement is None else np.array(list(judgement), dtype=np.str_),
-            influence=None if influence is None else per_token("influence", influence),
-            advantage=None if advantage is None else per_token("advantage", advantage),
+            **taken,
         )
 
     @property
@@ -224,35 +226,3 @@ def check_complete(step: TraceStep, kind: TraceKind) -> None:
     missing = [spec.name for spec in ARRAYS if kind in spec.required_in and spec.name not in held]
     if missing:
         raise ArcherError(f"{kind} trace: the step lacks {', '.join(missing)}; pass them to from_batch.")
-
-
-def check_dtype(spec: ArraySpec, dtype: np.dtype) -> None:
-    """Refuse an array that does not have its contract dtype."""
-    expected = np.dtype(spec.dtype)
-    if not (dtype.kind == "U" if expected.kind == "U" else dtype == expected):
-        raise ArcherError(f"{spec.name} is {dtype}, expected {spec.dtype}.")
-
-
-def check_shapes(shapes: dict[str, tuple[int, ...]]) -> None:
-    """Refuse shapes that disagree with the [N, L] of `response_mask`, before any data is read."""
-    mask = shapes["response_mask"]
-    if len(mask) != 2:
-        raise ArcherError(f"response_mask must be [N, L], got shape {mask}.")
-    rows = mask[0]
-    for name, shape in shapes.items():
-        layout = SPECS[name].layout
-        if layout == "flat":
-            agrees, expected = len(shape) == 1, "[any]"
-        else:
-            wanted = {"token": mask, "row": (rows,), "offsets": (rows + 1,)}[layout]
-            agrees, expected = shape == wanted, str(list(wanted))
-        if not agrees:
-            raise ArcherError(f"{name} has shape {list(shape)}, expected {expected}.")
-
-
-def _check_offsets(offsets: NDArray[np.int64], total: int) -> None:
-    if offsets[0] != 0 or offsets[-1] != total or bool((np.diff(offsets) < 0).any()):
-        raise ArcherError(
-            f"prompt_offsets must rise from 0 to the {total} tokens of prompt_ids; "
-            f"they go from {int(offsets[0])} to {int(offsets[-1])}."
-        )

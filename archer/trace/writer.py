@@ -20,10 +20,12 @@ from typing import Any
 from archer.errors import ArcherError
 from archer.files import replace_atomically
 from archer.trace import files, manifest
+from archer.trace.arrays import FORMAT_VERSION, TRACE_KINDS, TraceKind
 from archer.trace.files import TraceSummary, read_summary, write_summary
+from archer.trace.joined import own_arrays
 from archer.trace.manifest import StepStatistics
 from archer.trace.npz import DamagedFileError, write_npz
-from archer.trace.schema import FORMAT_VERSION, TRACE_KINDS, TraceKind, TraceStep, check_complete
+from archer.trace.schema import TraceStep, check_complete
 from archer.trace.vocab import Vocab, read_vocab, write_vocab
 
 _logger = logging.getLogger(__name__)
@@ -36,7 +38,7 @@ class NullTraceWriter:
         """No step is wanted."""
         return False
 
-    def write(self, step: int, arrays: TraceStep) -> None:
+    def write(self, step: int, arrays: TraceStep, *, refers: bool = False) -> None:
         """Nothing is written."""
 
     def truncate_after(self, step: int) -> None:
@@ -66,6 +68,8 @@ class TraceWriter:
     raised by the next `write`, `flush` or `close`, and by every one after it.
     """
 
+    folder: Path
+
     def __init__(
         self,
         output_dir: str | Path,
@@ -77,8 +81,15 @@ class TraceWriter:
         vocab: Vocab | None = None,
         queue_size: int = 1,
         complete: bool = True,
+        beside: "TraceWriter | None" = None,
     ) -> None:
-        """`complete`: refuse steps that lack an array which a trace of this kind holds."""
+        """Open or make a trace.
+
+        complete: refuse steps that lack an array which a trace of this kind holds
+        beside:   the trace that steps may refer to; its folder must lie beside this one
+        """
+        if beside is not None and beside.folder.resolve().parent != Path(output_dir).resolve().parent:
+            raise ArcherError(f"{output_dir} cannot refer to {beside.folder}, which is not beside it.")
         if kind not in TRACE_KINDS:
             raise ArcherError(f"trace kind is {kind!r}, expected one of {', '.join(TRACE_KINDS)}.")
         if write_every < 1 or queue_size < 1:
@@ -89,15 +100,20 @@ class TraceWriter:
         self.folder = Path(output_dir)
         self._fsync = fsync
         self._complete = complete
+        self._beside = beside
         self._summary = TraceSummary(
-            kind=kind, write_every=write_every, created=time.time(), metadata=_json(metadata)
+            kind=kind,
+            write_every=write_every,
+            created=time.time(),
+            refers_to=None if beside is None else beside.folder.resolve().name,
+            metadata=_json(metadata),
         )
         with self._writable():
             self._open(vocab)
         self._error: tuple[int, BaseException] | None = None
         self._closed = False
         self._slots = threading.Semaphore(queue_size)
-        self._queue: queue.Queue[tuple[int, TraceStep] | None] = queue.Queue()
+        self._queue: queue.Queue[tuple[int, TraceStep, bool] | None] = queue.Queue()
         self._thread = threading.Thread(target=self._run, name=f"{kind}-trace-writer", daemon=True)
         self._thread.start()
         # A daemon thread would otherwise lose the last step of a script without `close`.
@@ -122,8 +138,16 @@ class TraceWriter:
         """Every `write_every`-th step is written."""
         return step % self._summary.write_every == 0
 
-    def write(self, step: int, arrays: TraceStep) -> None:
-        """Hand over a step, replacing an earlier one of the same number; steps not wanted are left out."""
+    def write(self, step: int, arrays: TraceStep, *, refers: bool = False) -> None:
+        """Hand over a step, replacing an earlier one of the same number; steps not wanted are left out.
+
+        refers: the trace beside this one was handed the same step before, so that only what is this one's own
+                is written, after the other's file
+        """
+        if refers and self._beside is None:
+            raise ArcherError(
+                f"trace {self.folder} lies beside no other trace that step {step} could refer to."
+            )
         if self._closed:
             raise ArcherError(f"trace {self.folder} is closed; step {step} cannot be written.")
         if not 0 <= step < manifest.MAX_STEP:
@@ -134,7 +158,7 @@ class TraceWriter:
         if self._complete:
             check_complete(arrays, self._summary.kind)
         self._slots.acquire()
-        self._queue.put((step, arrays))
+        self._queue.put((step, arrays, refers))
 
     def flush(self) -> None:
         """Wait until every step handed over is in the trace."""
@@ -185,6 +209,7 @@ class TraceWriter:
             self._summary = replace(
                 self._summary,
                 created=before.created or self._summary.created,
+                refers_to=self._summary.refers_to or before.refers_to,
                 metadata=self._summary.metadata or before.metadata,
             )
         for path in files.leftover_temporaries(self.folder):
@@ -222,10 +247,10 @@ class TraceWriter:
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
-            step, arrays = item
+            step, arrays, refers = item
             try:
                 if self._error is None:  # after a failure the trace is left as it is
-                    self._write_step(step, arrays)
+                    self._write_step(step, arrays, refers)
             except Exception as error:
                 self._error = (step, error)
             finally:
@@ -234,10 +259,14 @@ class TraceWriter:
                 self._queue.task_done()
         self._queue.task_done()
 
-    def _write_step(self, step: int, arrays: TraceStep) -> None:
+    def _write_step(self, step: int, arrays: TraceStep, refers: bool) -> None:
+        if refers:
+            assert self._beside is not None
+            self._beside.flush()  # a kill must not leave a file that refers to none
         start = time.perf_counter()
         path = self.folder / files.STEPS_FOLDER / files.step_file_name(step)
-        size = replace_atomically(path, lambda file: write_npz(file, arrays.arrays()), fsync=self._fsync)
+        content = own_arrays(arrays) if refers else arrays.arrays()
+        size = replace_atomically(path, lambda file: write_npz(file, content), fsync=self._fsync)
         line = manifest.ManifestLine(
             step=step,
             statistics=StepStatistics.of(arrays),

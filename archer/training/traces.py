@@ -1,7 +1,7 @@
 """Both traces of a run, whatever the engine: the record of a step, and what is written of it."""
 
-import json
 from collections.abc import Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,14 @@ from archer.config.root import TrainConfig
 from archer.errors import ArcherError
 from archer.influence import Group
 from archer.rewards import RewardResult
+from archer.rewards.telling import told
+from archer.trace.arrays import TraceKind
+from archer.trace.files import VALIDATION
 from archer.trace.reader import is_trace
-from archer.trace.schema import TraceKind, TraceStep
+from archer.trace.schema import TraceStep
 from archer.trace.vocab import Vocab, vocab_from_tokenizer
 from archer.trace.writer import NullTraceWriter, StepSink, TraceWriter
-
-MAX_TEXT = 1000  # characters of each text that a reward says of a response
-MAX_EXTRAS = 32
+from archer.training.marks import UpdateMarks
 
 
 @dataclass(frozen=True)
@@ -39,43 +40,49 @@ class StepRecord:
     correct: Tensor  # [N] bool: the raw verdicts
     unjudged: Tensor  # [N] bool: judging failed; reward and verdict mean nothing
     results: Sequence[RewardResult]  # N
+    data_sources: Sequence[str]  # N
+    ground_truths: Sequence[Any]  # N
+    finished: Tensor  # [N] bool: ended by itself, not by the length limit
+    seeds: Tensor | None = None  # [N] int64, where the sampler tells
+    rollout_log_probs: Tensor | None = None  # [N, L] as sampled, where the sampler tells
+    marks: UpdateMarks | None = None  # what the update did to each token, where it is known
 
     def trace_step(self, rows: list[int], influence: Tensor | None) -> TraceStep:
         """Return the arrays of the chosen rows. influence: [N, L], NaN where nothing was computed."""
         groups = [self.groups[row] for row in rows]
-        said = [judgement(self.results[row]) for row in rows]
+
+        def chosen(values: Tensor | None) -> Any:
+            return None if values is None else values[rows].numpy()
+
+        marks = self.marks
+        texts: dict[str, Any] = told(
+            [self.results[row] for row in rows],
+            [self.ground_truths[row] for row in rows],
+            [self.data_sources[row] for row in rows],
+        )
         return TraceStep.from_batch(
-            entropies=self.entropy[rows].numpy(),
-            response_mask=self.mask[rows].numpy(),
-            responses=self.tokens[rows].numpy(),
+            entropies=chosen(self.entropy),
+            response_mask=chosen(self.mask),
+            responses=chosen(self.tokens),
             response_index=rows,
-            log_probs=self.log_probs[rows].numpy(),
-            reward=self.scores[rows].numpy(),
-            accepted=self.correct[rows].numpy(),
-            unjudged=self.unjudged[rows].numpy(),
-            judgement=said if any(said) else None,
+            log_probs=chosen(self.log_probs),
+            reward=chosen(self.scores),
+            accepted=chosen(self.correct),
+            unjudged=chosen(self.unjudged),
             group_id=groups,
             uid=[f"step{self.step}-group{group}" for group in groups],
             prompts=[self.prompts[row] for row in rows],
             sample_index=[self.sample_index[row] for row in rows],
-            influence=None if influence is None else influence[rows].numpy(),
-            advantage=None if influence is None else self.advantages[rows].numpy(),
+            truncated=chosen(~self.finished),
+            seed=chosen(self.seeds),
+            rollout_log_probs=chosen(self.rollout_log_probs),
+            ratio=None if marks is None else chosen(marks.ratio),
+            clipped=None if marks is None else chosen(marks.clipped),
+            loss_weight=None if marks is None else chosen(marks.loss_weight),
+            influence=chosen(influence),
+            advantage=None if influence is None else chosen(self.advantages),
+            **texts,
         )
-
-
-def judgement(result: RewardResult) -> str:
-    """What a reward said of a response beside its score, as JSON; empty where it said nothing."""
-    extra = {
-        name: value[:MAX_TEXT] if isinstance(value, str) else value
-        for name, value in list(result.extra.items())[:MAX_EXTRAS]
-    }
-    said = {
-        "failure": (result.failure or "")[:MAX_TEXT],
-        "detail": (result.detail or "")[:MAX_TEXT],
-        "extra": extra,
-    }
-    said = {name: value for name, value in said.items() if value}
-    return json.dumps(said) if said else ""
 
 
 def prompt_groups(
@@ -95,8 +102,18 @@ def prompt_groups(
     ]
 
 
+def traces_validation(config: TrainConfig) -> bool:
+    """Whether the responses of validations are traced."""
+    chosen = config.trainer.val_trace.enable
+    wanted = config.trainer.entropy_trace.enable if chosen is None else chosen
+    return wanted and bool(config.data.val_files)
+
+
 class Traces:
-    """Writes `entropy_trace/` over all responses of a step and `influence_trace/` over the selected ones."""
+    """Writes `entropy_trace/` over all responses of a step and `influence_trace/` over the selected ones.
+
+    `val_trace/` has the validations, each as the step after which it was made.
+    """
 
     def __init__(self, config: TrainConfig, tokenizer: Any, resumed_at: int) -> None:
         trainer = config.trainer
@@ -107,23 +124,49 @@ class Traces:
             "model": stored["actor_rollout_ref"]["model"]["path"],
             "temperature": config.actor_rollout_ref.rollout.temperature,
         }
-        enabled = trainer.entropy_trace.enable or trainer.influence_trace.enable
+        validates = traces_validation(config)
+        enabled = trainer.entropy_trace.enable or trainer.influence_trace.enable or validates
         vocab = vocab_from_tokenizer(tokenizer) if enabled else None
         self.entropy: StepSink = NullTraceWriter()
         self.influence: StepSink = NullTraceWriter()
+        self.validation: StepSink = NullTraceWriter()
+        self._refers = False  # whether influence steps leave to the entropy trace what that holds too
         if trainer.entropy_trace.enable:
             options = trainer.entropy_trace
             folder = _folder(config, options.output_dir, "entropy_trace", resumed_at)
             self.entropy = _writer(
                 folder, "entropy", options.write_every, options.fsync, metadata, vocab, resumed_at
             )
+        if validates:
+            sampling = config.actor_rollout_ref.rollout.val_kwargs
+            temperature = sampling.temperature if sampling.do_sample else 1.0
+            details = metadata | {"temperature": temperature, "validation": True}
+            self.validation = _writer(
+                config.run_dir / VALIDATION,
+                "entropy",
+                1,
+                trainer.entropy_trace.fsync,
+                details,
+                vocab,
+                resumed_at,
+            )
         if trainer.influence_trace.enable:
             knobs = trainer.influence_trace
             folder = _folder(config, knobs.output_dir, "influence_trace", resumed_at)
             details = metadata | {"influence_trace": stored["trainer"]["influence_trace"]}
+            beside = self.entropy if isinstance(self.entropy, TraceWriter) else None
+            if beside is not None and beside.folder.resolve().parent != folder.resolve().parent:
+                beside = None  # one may be moved without the other
+            if knobs.self_contained:
+                beside = None
+            self._refers = beside is not None
             self.influence = _writer(
-                folder, "influence", knobs.write_every, knobs.fsync, details, vocab, resumed_at
+                folder, "influence", knobs.write_every, knobs.fsync, details, vocab, resumed_at, beside
             )
+
+    def wants(self, step: int) -> bool:
+        """Whether any trace takes the step."""
+        return self.entropy.wants(step) or self.influence.wants(step)
 
     def write(self, record: StepRecord, influence: Tensor | None, selected: Collection[int]) -> None:
         """Hand the step's arrays to the background writers.
@@ -135,19 +178,19 @@ class Traces:
         if self.entropy.wants(step):
             self.entropy.write(step, record.trace_step(list(range(len(record.mask))), None))
         if influence is not None and self.influence.wants(step):
-            self.influence.write(step, record.trace_step(sorted(selected), influence))
+            refers = self._refers and self.entropy.wants(step)
+            self.influence.write(step, record.trace_step(sorted(selected), influence), refers=refers)
 
     def flush(self) -> None:
         """Wait until everything handed over is written: before a checkpoint that counts it as done."""
-        self.entropy.flush()
-        self.influence.flush()
+        for trace in (self.entropy, self.influence, self.validation):
+            trace.flush()
 
     def close(self) -> None:
         """Write what is in flight and end the writers."""
-        try:
-            self.entropy.close()
-        finally:
-            self.influence.close()
+        with ExitStack() as closing:
+            for trace in (self.validation, self.influence, self.entropy):
+                closing.callback(trace.close)  # the last first; each, whatever another raises
 
 
 def _folder(config: TrainConfig, chosen: str | None, name: str, resumed_at: int) -> Path:
@@ -172,9 +215,16 @@ def _writer(
     metadata: dict[str, Any],
     vocab: Vocab | None,
     resumed_at: int,
+    beside: TraceWriter | None = None,
 ) -> TraceWriter:
     writer = TraceWriter(
-        folder, kind=kind, write_every=write_every, fsync=fsync, metadata=metadata, vocab=vocab
+        folder,
+        kind=kind,
+        write_every=write_every,
+        fsync=fsync,
+        metadata=metadata,
+        vocab=vocab,
+        beside=beside,
     )
     writer.truncate_after(resumed_at)
     return writer

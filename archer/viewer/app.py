@@ -38,7 +38,7 @@ def real_demo_folder() -> Path:
 
 
 REAL_DEMO_START = "#40/13/111/148?beside=nearest"
-"""Where the demo opens: the response combined `(3K - 4) + K` into `4K - 4 + K`, and this token is that `+`."""
+"""Where the demo opens: the response made `4K - 4 + K` of `(3K - 4) + K`, and this token is that `+`."""
 
 
 FRAME_ID = "archer-viewer"

@@ -43,9 +43,8 @@ def view(
     given = [*(folders or []), *(trace_dir or []), *([real_demo_folder(), demo_folder()] if demo else [])]
     library = Library.open(given, model_path)
     access = Access.of(host, port, token, embeddable=gradio)
-    make_app = app_maker(
-        library, follow=follow, gradio=gradio, start=REAL_DEMO_START if given[:1] == [real_demo_folder()] else ""
-    )
+    start = REAL_DEMO_START if given[:1] == [real_demo_folder()] else ""
+    make_app = app_maker(library, follow=follow, gradio=gradio, start=start)
     from archer.viewer.serve import serve
 
     def ready(url: str) -> None:

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archer.errors import ArcherError
+from archer.trace.arrays import SPECS
 from archer.trace.npz import DamagedFileError, NpzReader
 from archer.trace.reader import LoadedStep, TraceReader
-from archer.trace.schema import SPECS, TraceStep
+from archer.trace.schema import TraceStep
 from archer.viewer.metrics import NAMES, failures, in_reading_order, with_derived
 from archer.viewer.runs import Library, TracedRun
 
@@ -79,7 +80,7 @@ def load_step(run: TracedRun, step: int) -> StepData:
     notes: list[str] = []
     for reader, _ in run.entries(step):
         try:
-            loaded = reader.read(step)
+            loaded = reader.read(step, beside=parts[0][0] if parts else None)
             found, unread = _metrics(reader, loaded)
             parts.append((loaded.arrays, found))
             notes += unread

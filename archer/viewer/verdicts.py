@@ -8,17 +8,15 @@ from archer.trace.schema import TraceStep
 
 MAX_TEXT = 2000  # characters
 TEXTS = ("ground_truth", "extracted_answer", "reason", "data_source")
-FLAGS = ("truncated",)
-NUMBERS = ("seed",)
 
 
 def response_facts(arrays: TraceStep) -> dict[str, list[Any] | None]:
     """One list over the responses per fact, None where the trace does not hold it."""
     held = arrays.arrays()
     facts: dict[str, list[Any] | None] = {name: _texts(held.get(name)) for name in TEXTS}
-    for name in (*FLAGS, *NUMBERS):
-        values = held.get(name)
-        facts[name] = None if values is None else values.tolist()
+    truncated, seed = held.get("truncated"), held.get("seed")
+    facts["truncated"] = None if truncated is None else truncated.tolist()
+    facts["seed"] = None if seed is None else [str(value) for value in seed]  # 64 bits; a browser keeps 53
     return facts
 
 

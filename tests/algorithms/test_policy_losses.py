@@ -11,6 +11,7 @@ from torch import Tensor
 
 from archer.algorithms.aggregation import LossTotals, aggregate
 from archer.algorithms.policy_losses.base import POLICY_LOSSES, LossInputs, LossOutputs, bound_loss
+from archer.algorithms.policy_losses.marks import token_marks
 from archer.algorithms.policy_losses.measures import loss_measures
 from archer.config.actor import actor_config
 
@@ -284,3 +285,33 @@ def test_measures_are_fractions_of_the_tokens_of_their_sign_and_class(mode, rng,
         kl = [(inputs.old_log_probs - inputs.log_probs)[i, t].item() for i, t in tokens if among(i, t)]
         assert means[f"ppo_kl{kind}"] == pytest.approx(sum(kl) / len(kl), abs=1e-12)
     assert means["reasoning_share"] == pytest.approx(share(kinds["_reasoning"], kinds[""]), abs=1e-12)
+
+
+def vanilla(i: int, t: int, x: LossInputs) -> Token:
+    r = math.exp(x.log_probs[i, t].item() - x.old_log_probs[i, t].item())
+    return ppo(r, x.advantages[i, t].item(), 0.2, 0.28, 3.0)
+
+
+def sapo(i: int, t: int, x: LossInputs) -> Token:
+    return 0.0, 0.0, set()  # it bounds nothing
+
+
+@pytest.mark.parametrize("mode", [*ORACLES, "vanilla", "sapo"])
+def test_the_ratio_and_the_side_of_the_bound_are_those_of_a_loop(mode, rng, ragged_mask):
+    mask = ragged_mask(rng, 40, 15)
+    inputs = random_inputs(rng, mask, spread=0.8 if mode == "gspo" else 1.2)
+    marks = token_marks(inputs, policy_loss(mode)(inputs))
+    oracle = {**ORACLES, "vanilla": vanilla, "sapo": sapo}[mode]
+    for i in range(40):
+        tokens = [t for t in range(15) if mask[i, t]]
+        logs = {t: inputs.log_probs[i, t].item() - inputs.old_log_probs[i, t].item() for t in tokens}
+        for t in range(15):
+            ratio = side = 0.0
+            if mask[i, t]:
+                ratio = math.exp(sum(logs.values()) / len(logs) if mode == "gspo" else logs[t])
+                stopped = oracle(i, t, inputs)[2]
+                side = 0 if not stopped else 1 if ratio > 1 else -1
+            assert marks.ratio[i, t].item() == pytest.approx(ratio, rel=1e-12)
+            assert marks.clipped[i, t].item() == side
+    assert not marks.ratio.requires_grad
+    assert {*marks.clipped.unique().tolist()} == ({0} if mode == "sapo" else {-1, 0, 1})

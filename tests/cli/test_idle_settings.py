@@ -14,8 +14,8 @@ from archer.config import TrainConfig, compose
 from archer.config.notes import conditions, idle_notes, plugin_settings
 from archer.config.parse import leaves, parse, value_of
 from archer.settings import declaration
+from archer.trace.arrays import SPECS
 from archer.trace.reader import TraceReader
-from archer.trace.schema import SPECS
 
 ACTOR = "actor_rollout_ref.actor"
 OPTIM = f"{ACTOR}.optim"
@@ -103,6 +103,9 @@ OTHER_VALUES: dict[str, Any] = {
     f"{INFLUENCE}.output_dir": "elsewhere",
     f"{INFLUENCE}.write_every": 2,
     f"{INFLUENCE}.fsync": True,
+    f"{INFLUENCE}.self_contained": True,
+    "trainer.val_trace.enable": True,
+    "trainer.val_trace.max_responses": 3,
     "trainer.total_epochs": 3,
     "trainer.log_val_generations": 2,
     "engine.worker_logs": True,

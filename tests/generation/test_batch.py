@@ -8,8 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archer.config.actor import actor_config
-from archer.engines.local.batching import micro_batches, total_lengths, whole_groups
-from archer.generation.batch import concatenate, micro_batch, split_by_rows, split_by_tokens
+from archer.engines.local.batching import micro_batches, whole_groups
+from archer.generation.batch import (
+    concatenate,
+    micro_batch,
+    split_by_rows,
+    split_by_tokens,
+    total_lengths,
+)
 
 CPU = torch.device("cpu")
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=30)

@@ -29,6 +29,17 @@ def make_batch(rows: int = 4, width: int = 7, seed: int = 0, influence: bool = T
         "sample_index": np.arange(rows) * 3,
         "unjudged": np.zeros(rows, dtype=bool),
         "judgement": ['{"detail": "expected 42"}'] + [""] * (rows - 1),
+        "data_source": ["gsm8k"] * rows,
+        "ground_truth": [f"{row // 2}" for row in range(rows)],
+        "extracted_answer": ["é" * row for row in range(rows)],
+        "reason": [f"expected {row // 2}, found é" for row in range(rows)],
+        "truncated": np.arange(rows) % 2 == 0,
+        "seed": np.arange(rows) + 2**40,
+        "rollout_log_probs": -rng.gamma(1.0, 1.0, (rows, width)).astype(np.float32),
+        "ratio": rng.gamma(10.0, 0.1, (rows, width)).astype(np.float32),
+        "clipped": rng.integers(-1, 2, (rows, width)),
+        "loss_weight": np.full((rows, width), 1 / 16, dtype=np.float32),
+        "credit": rng.random((rows, width), dtype=np.float32),
     }
     if influence:
         batch["influence"] = rng.normal(size=(rows, width))

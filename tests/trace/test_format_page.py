@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import archer.viewer
+from archer.trace.arrays import ARRAYS, FORMAT_VERSION
 from archer.trace.files import TraceSummary
 from archer.trace.reader import TraceReader
-from archer.trace.schema import ARRAYS, FORMAT_VERSION
 
 PAGE = (Path(__file__).parents[2] / "docs" / "trace-format.md").read_text()
 DEMO = Path(archer.viewer.__file__).parent / "demo"

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from archer.errors import ArcherError
+from archer.trace.arrays import ARRAYS
 from archer.trace.manifest import StepStatistics
-from archer.trace.schema import ARRAYS, TraceStep, check_complete
+from archer.trace.schema import TraceStep, check_complete
 
 CONTRACT = {
     "entropies": "float16",
@@ -19,16 +20,24 @@ CONTRACT = {
     "prompt_length": "int32",
     "sample_index": "int32",
     "unjudged": "bool",
+    "truncated": "bool",
+    "seed": "int64",
+    "rollout_log_probs": "float16",
+    "ratio": "float16",
+    "clipped": "int8",
+    "loss_weight": "float16",
+    "credit": "float16",
     "influence": "float32",
     "advantage": "float32",
 }
+TEXTS = {"uid", "judgement", "data_source", "ground_truth", "extracted_answer", "reason"}
 
 
 def test_a_step_holds_every_array_of_the_contract_in_its_dtype(step):
     arrays = step().arrays()
-    assert set(arrays) == {*CONTRACT, "uid", "judgement"} == {spec.name for spec in ARRAYS}
+    assert set(arrays) == {*CONTRACT, *TEXTS} == {spec.name for spec in ARRAYS}
     assert {name: str(arrays[name].dtype) for name in CONTRACT} == CONTRACT
-    assert arrays["uid"].dtype.kind == arrays["judgement"].dtype.kind == "U"
+    assert {arrays[name].dtype.kind for name in TEXTS} == {"U"}
 
 
 def test_arrays_are_cut_to_the_longest_valid_response(step):

@@ -53,7 +53,7 @@ def test_a_trace_holds_the_files_of_the_contract(tmp_path, step):
     }
     assert (tmp_path / "latest_step.txt").read_text() == "3\n"
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert summary["format_version"] == "2.0"
+    assert summary["format_version"] == "2.1"
     assert (summary["kind"], summary["steps"], summary["latest_step"]) == ("entropy", 1, 3)
     assert summary["metadata"] == {"lr": 1e-6}
 

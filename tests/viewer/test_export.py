@@ -182,7 +182,9 @@ def test_an_embedded_notebook_page_needs_no_server(run_folder: Path) -> None:
     assert "data-tokens" in shown._repr_html_()
 
 
-@pytest.mark.parametrize(("folder", "most"), [(app.demo_folder(), 500_000), (app.real_demo_folder(), 1_500_000)])
+@pytest.mark.parametrize(
+    ("folder", "most"), [(app.demo_folder(), 500_000), (app.real_demo_folder(), 1_500_000)]
+)
 def test_the_demos_are_small_whole_and_have_influence(folder: Path, most: int) -> None:
     from archer.trace.check import check_trace
     from archer.trace.reader import find_traces

@@ -202,7 +202,8 @@ def test_the_page_asks_for_all_modules_at_once() -> None:
 
     page = client_assets()["index.html"].content.decode()
     for name in client_assets():
-        if name.endswith((".js", ".css")) and name not in ("searchworker.js", "renderworker.js") and not name.startswith("vendor/"):  # no module: a thread's own script
+        workers = ("searchworker.js", "renderworker.js")  # no modules: scripts of threads
+        if name.endswith((".js", ".css")) and name not in workers and not name.startswith("vendor/"):
             assert f'"static/{name}"' in page, name
 
 

@@ -51,6 +51,7 @@ class LossOutputs:
     up: Tensor  # [n, L] bool: stopped at the upper bound
     down: Tensor  # [n, L] bool: stopped at the lower bound
     dual: Tensor  # [n, L] bool: held by the dual clip
+    ratio: Tensor | None = None  # [n, L] what the bounds are for, where it is not the token's own π / π_old
 
     def weighted(self, weights: Tensor, mask: Tensor) -> "LossOutputs":
         """Multiply the loss of every valid token by a constant. weights, mask: [n, L]."""

@@ -38,4 +38,5 @@ def gspo(inputs: LossInputs, clip: RatioBounds) -> LossOutputs:
         up=valid & (advantages > 0) & (sequence_ratio > high),
         down=valid & (advantages < 0) & (sequence_ratio < low),
         dual=torch.zeros_like(valid),
+        ratio=sequence_ratio,
     )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from archer.config.actor import ActorConfig
-from archer.generation.batch import Responses, split_by_rows, split_by_tokens
+from archer.generation.batch import Responses, split_by_rows, split_by_tokens, total_lengths
 from archer.generation.sampling import stream
 from archer.training.portions import portion_tokens, token_budget, whole_groups
 
@@ -55,11 +55,3 @@ def micro_batches(
         assert config.ppo_micro_batch_size_per_gpu is not None
         return split_by_rows(rows, config.ppo_micro_batch_size_per_gpu)
     return split_by_tokens(total_lengths(responses), rows, token_budget(config), packed)
-
-
-def total_lengths(responses: Responses) -> list[int]:
-    """Return prompt plus response length of every row."""
-    return [
-        len(prompt.token_ids) + int(length)
-        for prompt, length in zip(responses.prompts, responses.lengths.tolist(), strict=True)
-    ]

@@ -11,7 +11,7 @@ from archer.data.sampler import PromptSampler
 from archer.engines.local.collect import Collector
 from archer.engines.local.sizing import MicroBatchSizes, choose_sizes, with_sizes
 from archer.engines.local.trainer import Trainer
-from archer.evaluation.evaluator import Evaluator, all_samples, validation_sampling
+from archer.evaluation.evaluator import Evaluator, all_samples, recorder_of, validation_sampling
 from archer.evaluation.summary import summarise
 from archer.generation.adapter_files import save_adapters
 from archer.generation.build import Generation, PromptFiles, build_generation
@@ -25,7 +25,7 @@ from archer.runs.integrity import STATE_FILE, DamagedCheckpointError, check_opti
 from archer.tracking import ValidationSample
 from archer.training.loop import EngineFacts, StepReport, ValidationResult, validation_at
 from archer.training.progress import Progress
-from archer.training.traces import Traces
+from archer.training.traces import Traces, traces_validation
 
 TRAIN, VAL = "data.train_files", "data.val_files"
 
@@ -91,8 +91,13 @@ class LocalEngine:
         self.trainer.newest = self.folder.checkpoints.latest
         self.evaluator = None
         if VAL in datasets:
+            sampling = validation_sampling(config)
             self.evaluator = Evaluator(
-                datasets[VAL], self.generation.rollout, self.generation.judge, validation_sampling(config)
+                datasets[VAL],
+                self.generation.rollout,
+                self.generation.judge,
+                sampling,
+                recorder_of(self.generation, config, sampling) if traces_validation(config) else None,
             )
 
     @property
@@ -160,6 +165,10 @@ class LocalEngine:
         samples = all_samples(self.evaluator, self.config.reward, validation_at(self.step), stop)
         if samples is None:
             return None
+        recorder = self.evaluator.recorder
+        arrays = None if recorder is None else recorder.step()
+        if arrays is not None:
+            self.traces.validation.write(self.step, arrays)
         summary = summarise(samples)
         first = [s for s in samples if s.sample == 0][: self.config.trainer.log_val_generations]
         shown = [ValidationSample(s.prompt, s.response, None if s.failure else s.score) for s in first]

@@ -12,19 +12,20 @@ from archer.algorithms.kl import KLController, kl_estimator
 from archer.algorithms.masked import penalised_rewards, place_scores
 from archer.algorithms.rollout_correction import Threshold, rollout_is_weights
 from archer.config.root import TrainConfig
-from archer.engines.local.batching import total_lengths
+from archer.engines.local.batching import mini_batches
 from archer.engines.local.collect import Collected, Collector
 from archer.engines.local.influence import InfluenceRecorder
 from archer.engines.local.loss import Experience
 from archer.engines.local.update import Updater, lr_factor
 from archer.errors import ArcherError
-from archer.generation.batch import Responses, micro_batch, split_by_tokens
+from archer.generation.batch import Responses, total_lengths
 from archer.generation.judge import Judged
-from archer.generation.policy import Policy, TokenStats
+from archer.generation.policy import Policy, TokenStats, token_stats_of
 from archer.generation.sampling import seed_everything
 from archer.runs.checkpoint import Checkpoint
 from archer.runs.integrity import refuse_not_finite
 from archer.training.loop import StepReport
+from archer.training.marks import MarkMaker, UpdateView
 from archer.training.metrics import Timings, response_metrics, rollout_difference, sampling_metrics, spread
 from archer.training.portions import token_budget
 from archer.training.traces import StepRecord, Traces
@@ -61,6 +62,7 @@ class Trainer:
             fused=True,
         )
         self._lr_factor = lr_factor(actor.optim, total_steps)
+        self._marks = MarkMaker(actor, config.data.max_response_length)
         self.recorder = InfluenceRecorder(policy.model, config.trainer.influence_trace)
         if self.recorder.traces(policy.model.get_output_embeddings()):
             policy.run_head_everywhere()
@@ -158,9 +160,11 @@ class Trainer:
         traced = self.traces.influence.wants(self.step)
         with timings("update_actor"):
             result = self._updater.update(experience, self.step, traced)
-        seen = TokenStats(result.log_probs, result.entropy) if old is None else old
+        first_pass = TokenStats(result.log_probs, result.entropy)
+        seen = first_pass if old is None else old
         with timings("influence_write" if traced else "trace_write"):
-            self._write_traces(experience, seen)
+            if self.traces.wants(self.step):
+                self._write_traces(experience, seen, first_pass)
         if traced:
             metrics |= self.recorder.tracer.metrics()
         return (
@@ -179,8 +183,19 @@ class Trainer:
             | rollout_difference(responses.log_probs, seen.log_probs, responses.mask)
         )
 
-    def _write_traces(self, experience: Experience, seen: TokenStats) -> None:
+    def _write_traces(self, experience: Experience, seen: TokenStats, first_pass: TokenStats) -> None:
         judged, responses = experience.judged, experience.responses
+        old_entropy = experience.old_entropy
+        view = UpdateView(
+            log_probs=first_pass.log_probs,
+            old_log_probs=experience.old_log_probs,
+            entropy=first_pass.entropy if old_entropy is None else old_entropy,
+            advantages=experience.advantages,
+            mask=experience.loss_mask,
+            rollout_is_weights=experience.rollout_is_weights,
+        )
+        actor = self.config.actor_rollout_ref.actor
+        marks = self._marks(view, mini_batches(judged.groups, actor, epoch=0, step=self.step))
         record = StepRecord(
             step=self.step,
             prompts=[prompt.token_ids for prompt in responses.prompts],
@@ -195,6 +210,12 @@ class Trainer:
             correct=judged.correct,
             unjudged=judged.unjudged,
             results=judged.results,
+            data_sources=[prompt.data_source for prompt in responses.prompts],
+            ground_truths=[prompt.ground_truth for prompt in responses.prompts],
+            finished=responses.finished,
+            seeds=responses.seeds,
+            rollout_log_probs=responses.log_probs,
+            marks=marks,
         )
         self.traces.write(record, self.recorder.influence, self.recorder.selection.rows)
 
@@ -234,16 +255,11 @@ class Trainer:
         metrics |= {f"rollout_corr/{name}": value for name, value in correction.metrics.items()}
         return correction.weights
 
-    @torch.no_grad()
     def _forward(self, policy: Policy, responses: Responses) -> TokenStats:
         """Log-probs and entropies of all responses, [N, L] on the CPU."""
         options = self.config.actor_rollout_ref
         budget = options.rollout.log_prob_max_token_len_per_gpu or token_budget(options.actor)
-        result = TokenStats.zeros(responses.mask.shape)
-        for rows in split_by_tokens(total_lengths(responses), range(len(responses)), budget, policy.packs):
-            batch = micro_batch(responses, rows, policy.compute.device, policy.packs)
-            result.put(batch, policy.token_stats(batch))
-        return result
+        return token_stats_of(policy, responses, budget)
 
     def _performance(self, collected: Collected, timings: Timings) -> dict[str, float]:
         responses = collected.judged.responses

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from tensordict import TensorDict
 from torch import Tensor
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
@@ -16,6 +17,7 @@ from archer.algorithms.policy_losses.base import LossInputs
 from archer.algorithms.token_classes import reasoning_tokens
 from archer.config.actor import ActorConfig
 from archer.config.root import TrainConfig
+from archer.engines.verl.traced_update import ROW_ID
 from archer.engines.verl.translate import ESTIMATOR_PREFIX, estimator_name
 from archer.training.metrics import TokenSums
 from archer.training.token_loss import TokenLoss
@@ -37,10 +39,23 @@ class RankLoss:
         self._loss = TokenLoss(config, horizon)
         self.sums = RankSums()
         self.terms: dict[str, Tensor] = {}
+        self._keeps = False
+        self._seen: list[tuple[Tensor, Tensor, Tensor]] = []
 
-    def begin(self) -> None:
-        """Start a step."""
+    def begin(self, keeps: bool = False) -> None:
+        """Start a step; `keeps`: a trace will ask for the log-probs that its losses saw."""
         self.sums, self.terms = RankSums(), {}
+        self._keeps, self._seen = keeps, []
+
+    def log_probs(self) -> dict[int, NDArray[np.float32]]:
+        """Log-probs of every row of this rank as the first loss over it saw them, [length] each."""
+        found: dict[int, NDArray[np.float32]] = {}
+        for rows, lengths, values in self._seen:
+            parts = zip(rows.tolist(), lengths.tolist(), values.cpu().numpy(), strict=True)
+            for row, length, log_probs in parts:
+                found.setdefault(row, log_probs[:length])
+        self._seen = []
+        return found
 
     def __call__(
         self, model_output: dict[str, Tensor], data: TensorDict, dp_group: Any = None
@@ -62,6 +77,9 @@ class RankLoss:
             reasoning=reasoning_tokens(old_entropy, mask, self.config.token_entropy_quantile),
             rollout_is_weights=_optional(data, "rollout_is_weights"),
         )
+        if self._keeps:  # nothing is read from the device before the step's end
+            lengths = data["response_mask"].offsets().diff()
+            self._seen.append((data[ROW_ID].reshape(-1), lengths, inputs.log_probs.detach().float()))
         reference = _optional(data, "ref_log_prob")
         totals = LossTotals(tokens=data["batch_num_tokens"], sequences=data["global_batch_size"])
         loss = self._loss(inputs, entropy, reference, totals, self.sums, self.terms)

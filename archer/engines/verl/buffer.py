@@ -34,6 +34,8 @@ class JudgedRow:
     score: float  # shaped
     tokens: int
     finished: bool  # ended by itself, not by the length limit
+    data_source: str = ""
+    ground_truth: str = ""  # as text, cut
 
     @classmethod
     def of(cls, extra_fields: Any) -> "JudgedRow":
@@ -47,10 +49,14 @@ class JudgedRow:
                 extra={n.removeprefix("extra_"): v for n, v in info.items() if n.startswith("extra_")},
                 failure=info["failure"] or None,
                 detail=info["detail"] or None,
+                extracted=info["extracted"] or None,
+                reason=info["reason"] or None,
             ),
             float(info["shaped"]),
             int(info["tokens"]),
             bool(info["finished"]),
+            info["source"],
+            info["truth"],
         )
 
 
@@ -70,6 +76,7 @@ class StepBuffer(ReplayBuffer):
         self.filtering, self.generation_size, self.check = filtering, generation_size, check
         self.reward = reward
         self.sampled = Sampled((), GroupCounts(), 0, 0)
+        self.on_validation: Callable[[KVBatchMeta], None] = lambda batch: None
         self.judged: dict[str, JudgedRow] = {}  # by key, of everything sampled for the step
         self._checked = time.monotonic()
 
@@ -78,7 +85,9 @@ class StepBuffer(ReplayBuffer):
     ) -> tuple[KVBatchMeta, dict[str, Any]]:
         """Return the responses that a step trains on (or, of partition `val`, those of a validation)."""
         if partition_id != "train":
-            return super().sample(global_steps, partition_id, batch_size)
+            batch, metrics = super().sample(global_steps, partition_id, batch_size)
+            self.on_validation(batch)
+            return batch, metrics
         if self.filtering is None:
             try:
                 batch, metrics = super().sample(global_steps, partition_id, batch_size)

@@ -128,7 +128,7 @@ class VerlEngine:
         """Let verl sample the validation prompts; the figures are those of Archer's evaluation."""
         if not self.config.data.val_files:
             return None
-        metrics = self.trainer._validate()
+        metrics = self.trainer.validate()
         return ValidationResult(self.trainer.accuracy_summary.accuracy, metrics, self.trainer.generations)
 
     def train_step(self, saves: Callable[[], bool]) -> StepReport:

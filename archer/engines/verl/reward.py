@@ -10,6 +10,7 @@ from verl.utils.import_utils import import_external_libs
 
 from archer.engines.verl.settings import archer_config
 from archer.rewards import RewardRequest, RewardResult, RewardScorer, overlong_penalty
+from archer.rewards.telling import shortened, truth_text
 
 
 class ArcherRewardManager(RewardManagerBase):
@@ -59,6 +60,10 @@ class ArcherRewardManager(RewardManagerBase):
                 "finished": float(ended),
                 "failure": result.failure or "",
                 "detail": result.detail or "",
+                "extracted": shortened(result.extracted or ""),
+                "reason": shortened(result.reason or ""),
+                "source": str(request.data_source),
+                "truth": shortened(truth_text(request.ground_truth)),
                 **{f"extra_{name}": value for name, value in result.extra.items()},
             },
         }

@@ -1,7 +1,8 @@
 """The responses of a step as the driver sees them: numbered, judged, and ready to be traced."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 import transfer_queue as tq
@@ -9,10 +10,15 @@ from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 
 from archer.engines.verl.buffer import JudgedRow, group_of
+from archer.engines.verl.worker import RankUpdate
+from archer.training.marks import MarkMaker, UpdateView
 from archer.training.metrics import response_metrics
 from archer.training.traces import StepRecord
 
-FIELDS = ["prompts", "responses", "response_mask", "entropy", "old_log_probs", "advantages", "index"]
+FIELDS = [
+    *("prompts", "responses", "response_mask", "entropy", "old_log_probs", "advantages", "index"),
+    *("rollout_log_probs", "rollout_is_weights"),  # where there are any
+]
 
 
 @dataclass(frozen=True)
@@ -91,10 +97,26 @@ class StepRows:
         )
         return torch.stack([row.sum() for row in data["token_level_rewards"].unbind()]).float()
 
-    def record(self, step: int) -> StepRecord:
-        """Fetch what is traced of every response."""
+    def record(
+        self,
+        step: int,
+        updates: Sequence[RankUpdate],
+        mini_batches: Sequence[Sequence[Sequence[int]]],  # rows of each portion of each
+        marks: MarkMaker,
+    ) -> StepRecord:
+        """Fetch what is traced of every response; what the update did follows from what its ranks saw."""
         data = tq.kv_batch_get(keys=list(self.keys), partition_id=self.partition, select_fields=FIELDS)
-        mask = _padded(data["response_mask"]).bool()
+        learnt = mask = padded(data["response_mask"]).bool()
+        view = UpdateView(
+            log_probs=_gathered(updates, mask.shape),
+            old_log_probs=padded(data["old_log_probs"]),
+            entropy=padded(data["entropy"]),
+            advantages=padded(data["advantages"]),
+            mask=learnt,
+            rollout_is_weights=optional(data, "rollout_is_weights"),
+        )
+        batches = [[row for part in parts for row in part if row < len(self)] for parts in mini_batches]
+        mask = learnt.clone()
         for row, real in self.masks.items():
             mask[row, : len(real)] = real.bool()
         return StepRecord(
@@ -102,16 +124,36 @@ class StepRows:
             prompts=[prompt.numpy() for prompt in data["prompts"].unbind()],
             sample_index=[int(index) for index in data["index"]],
             groups=self.groups,
-            tokens=_padded(data["responses"]),
+            tokens=padded(data["responses"]),
             mask=mask,
-            entropy=_padded(data["entropy"]),
-            log_probs=_padded(data["old_log_probs"]),
-            advantages=_padded(data["advantages"]),
+            entropy=view.entropy,
+            log_probs=padded(data["old_log_probs"]),
+            advantages=view.advantages,
             scores=torch.tensor([row.score for row in self.judged]),
             correct=torch.tensor(self.correct),
             unjudged=torch.tensor(self.unjudged),
             results=[row.result for row in self.judged],
+            data_sources=[row.data_source for row in self.judged],
+            ground_truths=[row.ground_truth for row in self.judged],
+            finished=torch.tensor([row.finished for row in self.judged]),
+            rollout_log_probs=optional(data, "rollout_log_probs"),
+            marks=marks(view, batches) if any(update.log_probs for update in updates) else None,
         )
+
+
+def _gathered(updates: Sequence[RankUpdate], shape: torch.Size) -> torch.Tensor:
+    """[N, L] log-probs that the first losses saw, from all ranks; rows that fill up a batch are left out."""
+    gathered = torch.zeros(shape)
+    for update in updates:
+        for row, values in update.log_probs.items():
+            if row < len(gathered):
+                gathered[row, : len(values)] = torch.tensor(values)
+    return gathered
+
+
+def optional(data: Mapping[str, Any] | TensorDict, name: str) -> torch.Tensor | None:
+    """A jagged field of the queue as [N, L], None where there is none."""
+    return padded(data[name]) if name in data else None
 
 
 def _session(key: str) -> tuple[int, int]:
@@ -119,7 +161,7 @@ def _session(key: str) -> tuple[int, int]:
     return int(session), int(index)
 
 
-def _padded(jagged: torch.Tensor) -> torch.Tensor:
+def padded(jagged: torch.Tensor) -> torch.Tensor:
     """A jagged [N, *] tensor as [N, L], zeros where a row is shorter."""
     dense = torch.nn.utils.rnn.pad_sequence(list(jagged.unbind()), batch_first=True)
     return dense.float() if dense.is_floating_point() else dense

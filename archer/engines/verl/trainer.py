@@ -26,6 +26,7 @@ from archer.engines.verl.rows import StepRows
 from archer.engines.verl.settings import archer_config
 from archer.engines.verl.traced_update import ROW_ID
 from archer.engines.verl.translate import TRAINER_MODE, data_parallel_size, generation_size
+from archer.engines.verl.validation import ValidationRecorder
 from archer.engines.verl.worker import ArcherCriticWorker, ArcherWorker, RankUpdate
 from archer.errors import ArcherError
 from archer.evaluation.summary import Summary
@@ -33,8 +34,9 @@ from archer.generation.sampling import stream
 from archer.influence import Group, Selection, select_groups
 from archer.tracking import ValidationSample
 from archer.training.loop import validation_at
+from archer.training.marks import MarkMaker
 from archer.training.metrics import sampling_metrics
-from archer.training.traces import Traces, prompt_groups
+from archer.training.traces import Traces, prompt_groups, traces_validation
 
 NOTHING = Selection((), 0, 0, 0)
 
@@ -65,11 +67,14 @@ class ArcherTrainer(PPOTrainerSync):
         register_estimator(self.settings)
         super().__init__(config)
         self.traces: Traces
+        actor, data = self.settings.actor_rollout_ref.actor, self.settings.data
+        self._marks = MarkMaker(actor, data.max_response_length)
         self.accuracy_summary: Summary
         self.rows = StepRows((), (), ())
         self.order = Order([], [], frozenset())
         self.selection = NOTHING
         self.updates: Sequence[RankUpdate] = ()
+        self.validation = ValidationRecorder(self.settings.trainer.val_trace.max_responses)
         self.generations: list[ValidationSample] = []  # of the last validation, as many as are to be shown
         self.prev_step_profile = self.curr_step_profile = self.next_step_profile = False
 
@@ -180,7 +185,7 @@ class ArcherTrainer(PPOTrainerSync):
         return batch
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        self.actor_rollout_wg.begin_update(self._plan())
+        self.actor_rollout_wg.begin_update(self._plan(), self.traces.wants(self.global_steps))
         batch = super()._update_actor(batch, metrics=metrics)
         self.updates = self.actor_rollout_wg.finish_update()
         epochs = self.settings.actor_rollout_ref.actor.ppo_epochs
@@ -232,12 +237,24 @@ class ArcherTrainer(PPOTrainerSync):
         step, traced = self.global_steps, self.selection is not NOTHING
         if not self.traces.entropy.wants(step) and not traced:
             return
-        record = self.rows.record(step)
+        record = self.rows.record(step, self.updates, self.order.mini_batches, self._marks)
         influence = torch.full(record.mask.shape, torch.nan)
         for update in self.updates:
             for row, scores in update.trace.scores.items():
                 influence[row, : len(scores)] = torch.tensor(scores)
         self.traces.write(record, influence if traced else None, self.selection.rows)
+
+    def validate(self) -> dict[str, float]:
+        """Have verl validate, and trace the first responses where that is wanted."""
+        if not traces_validation(self.settings):
+            return self._validate()
+        self.validation.begin()
+        self.replay_buffer.on_validation = self.validation.observe
+        metrics = self._validate()
+        arrays = self.validation.step()
+        if arrays is not None:
+            self.traces.validation.write(self.global_steps, arrays)
+        return metrics
 
     def _maybe_log_val_generations(
         self, inputs: Sequence[str], outputs: Sequence[str], scores: Sequence[float]

@@ -1,9 +1,12 @@
 """verl's workers with Archer's loss, and with influence read out of their backward."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from verl.single_controller.base.decorator import Dispatch, register
 from verl.utils.device import get_device_name
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
@@ -25,6 +28,8 @@ class RankUpdate:
     terms: dict[str, float]  # loss term -> sum over its micro-batches
     skipped: int  # optimizer steps left out, their gradient not being finite
     trace: RankTrace
+    log_probs: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
+    """Row -> the log-probs that its first loss saw, where a trace asks."""
 
 
 class ArcherWorker(ActorRolloutRefWorker):
@@ -69,9 +74,12 @@ class ArcherWorker(ActorRolloutRefWorker):
             return parameters, recorder.tracer.describe()
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def begin_update(self, plan: TracePlan) -> None:
-        """Before `update_actor`: start the step's sums, and say which responses are traced."""
-        self.loss.begin()
+    def begin_update(self, plan: TracePlan, keeps: bool = False) -> None:
+        """Before `update_actor`: start the step's sums, and say which responses are traced.
+
+        `keeps`: some trace is written of the step, and will ask for what its losses saw.
+        """
+        self.loss.begin(keeps)
         self.engine.skipped_updates = 0
         if self.engine.recorder is not None:
             self.engine.recorder.begin(plan)
@@ -86,6 +94,7 @@ class ArcherWorker(ActorRolloutRefWorker):
             {name: float(value) for name, value in self.loss.terms.items()},
             self.engine.skipped_updates,
             trace,
+            self.loss.log_probs(),
         )
 
 

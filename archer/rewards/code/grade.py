@@ -54,8 +54,20 @@ class CodeVerdict:
         # A program's message as text that any file or terminal takes.
         detail = self.reason and " ".join(self.reason.encode(errors="replace").decode().split())
         return RewardResult(
-            1.0 if correct else share, correct, extra, detail=detail, states_verdict=True
-        )  # part of the tests is not right, whatever the score
+            1.0 if correct else share,
+            correct,
+            extra,
+            detail=detail,
+            states_verdict=True,  # part of the tests is not right, whatever the score
+            reason=self._why(detail),
+        )
+
+    def _why(self, detail: str | None) -> str:
+        if self.ending is Ending.PASSED:
+            return f"all {self.count} tests passed"
+        if self.failed_test is None:
+            return detail or self.ending.value
+        return f"test {self.failed_test + 1} of {self.count} failed" + (f": {detail}" if detail else "")
 
 
 def no_program(tests: Tests) -> CodeVerdict:

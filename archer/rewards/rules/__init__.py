@@ -45,6 +45,8 @@ class RewardResult:
     failure: str | None = None  # "timeout", or "crash: ...": not judged; score and verdict mean nothing
     detail: str | None = None  # what was wrong, in a line for the eye, where the rule can tell
     states_verdict: bool = False  # whether a function itself said what is right (`acc`)
+    extracted: str | None = None  # the answer that was judged; None: none was found, or nothing is extracted
+    reason: str | None = None  # why the verdict is what it is: "expected 18, found 24", "test 3 of 9 failed"
 
     @property
     def unjudged(self) -> bool:

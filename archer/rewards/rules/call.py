@@ -195,6 +195,10 @@ LARGEST = 1e15
 """Most that a score may be: its square, which deviations need, is still far from float32's limit."""
 
 
+EXTRACTED = ("extracted_answer", "pred")
+"""Names under which a function's dictionary may tell the answer that it found in the response."""
+
+
 def _after(value: Any, convert: Callable[[Any], Any]) -> Any:
     """Convert what a function returned: at once, or when it has been awaited."""
     if not inspect.isawaitable(value):
@@ -218,7 +222,8 @@ def to_result(value: Any) -> RewardResult:
 
     A number is the score, and the response is right when it is over 0. None is no opinion. A dictionary has
     `score` and may have `acc`, which then says whether the response is right; its other numbers and texts
-    are kept, anything else is for the function's own use.
+    are kept, anything else is for the function's own use. A trace shows the text `extracted_answer`, or as in
+    verl `pred`, as the response's answer, and `reason` as why it was judged so.
     """
     if value is None:
         return RewardResult.of_failure(NO_OPINION)
@@ -238,7 +243,14 @@ def to_result(value: Any) -> RewardResult:
         return replace(RewardResult.of_failure(NO_OPINION), extra=extra)
     score, states_verdict = _number(value["score"], "score", LARGEST), "acc" in value
     correct = _number(value["acc"], "acc") > 0 if states_verdict else score > 0
-    return RewardResult(score=score, correct=correct, extra=extra, states_verdict=states_verdict)
+    return RewardResult(
+        score=score,
+        correct=correct,
+        extra=extra,
+        states_verdict=states_verdict,
+        extracted=next((str(value[name]) for name in EXTRACTED if isinstance(value.get(name), str)), None),
+        reason=value["reason"] if isinstance(value.get("reason"), str) else None,
+    )
 
 
 def _is_numeric(value: Any) -> bool:

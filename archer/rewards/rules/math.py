@@ -1,6 +1,6 @@
 """Rules for final answers that are numbers or mathematics."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from archer.rewards.extract import extract_answer
@@ -33,7 +33,7 @@ class NumericRule(Rule):
         return self._compare(answer, (other,))
 
     def _compare(self, answer: str | None, references: tuple[str, ...]) -> RewardResult | Task:
-        return RewardResult.of_verdict(bool(fast_verdict(answer, references)))
+        return explained(bool(fast_verdict(answer, references)), answer, references)
 
 
 _SOURCES = (
@@ -53,7 +53,7 @@ class MathRule(NumericRule):
         verdict = fast_verdict(answer, references)
         if verdict is None and answer is not None:
             return MathTask(answer, references)
-        return RewardResult.of_verdict(bool(verdict))
+        return explained(bool(verdict), answer, references)
 
 
 @dataclass(frozen=True)
@@ -66,4 +66,27 @@ class MathTask:
 
     def run(self) -> RewardResult:
         """Judge the answer; may take for ever."""
-        return RewardResult.of_verdict(verify_answer(self.answer, self.references))
+        return explained(verify_answer(self.answer, self.references), self.answer, self.references)
+
+
+MAX_QUOTED = 60  # characters of an answer in a reason
+NO_ANSWER = r"no answer found: no \boxed{} and no phrase that marks one"
+
+
+def explained(correct: bool, answer: str | None, references: tuple[str, ...]) -> RewardResult:
+    """Return 1 for right and 0 for wrong, with the answer that was found and what it was compared with."""
+    expected = " or ".join(_quoted(reference) for reference in references)
+    if answer is None:
+        reason = NO_ANSWER
+    elif correct and answer in references:
+        reason = f"found {_quoted(answer)}, as expected"
+    elif correct:
+        reason = f"found {_quoted(answer)}, the same as {expected}"
+    else:
+        reason = f"expected {expected}, found {_quoted(answer)}"
+    return replace(RewardResult.of_verdict(correct), extracted=answer, reason=reason)
+
+
+def _quoted(answer: str) -> str:
+    line = " ".join(answer.split())
+    return line if len(line) <= MAX_QUOTED else f"{line[: MAX_QUOTED - 1]}…"

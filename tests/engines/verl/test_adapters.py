@@ -1,6 +1,7 @@
 """Archer's advantages, rewards, prompts and metrics where verl calls them."""
 
 import asyncio
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 
@@ -17,6 +18,7 @@ from archer.algorithms.advantages.base import ADVANTAGES, AdvantageInputs, bound
 from archer.algorithms.dynamic_sampling import DynamicSampling
 from archer.algorithms.groups import GroupCounts
 from archer.config import compose
+from archer.config.actor import actor_config
 from archer.engines.verl import buffer
 from archer.engines.verl import rows as rows_module
 from archer.engines.verl.algorithms import register_estimator
@@ -34,6 +36,7 @@ from archer.generation.model import load_tokenizer
 from archer.influence import Group, Selection
 from archer.rewards import RewardResult, RewardScorer
 from archer.rewards.config import RewardConfig
+from archer.training.marks import MarkMaker
 from archer.training.metrics import Sampled, sampling_metrics
 
 
@@ -128,6 +131,9 @@ def test_responses_are_judged_by_archers_scorer_with_raw_verdict_and_shaped_scor
     assert overlong["reward_extra_info"]["acc"] == 1.0
     assert overlong["reward_extra_info"]["score"] == 1.0
     assert overlong["reward_score"] < 1.0
+    told = JudgedRow.of({"reward_extra_info": wrong["reward_extra_info"]})
+    assert (told.result.extracted, told.result.reason) == ("8", "expected 7, found 8")
+    assert (told.ground_truth, told.data_source) == ("7", "arithmetic")
 
 
 def test_the_dataset_holds_archers_prompts_and_their_very_tokens(config):
@@ -337,12 +343,17 @@ class Queue:
         def jagged(name: str) -> torch.Tensor:
             return torch.nested.as_nested_tensor([self.fields[k][name] for k in keys], layout=torch.jagged)
 
-        return {name: jagged(name) for name in select_fields}
+        return {name: jagged(name) for name in select_fields if name in self.fields[keys[0]]}
 
     def kv_batch_put(self, keys, partition_id, fields):
         for name in list(fields.keys()):
             for key, value in zip(keys, fields[name].unbind(), strict=True):
                 self.fields[key][name] = value
+
+
+def split(values: dict) -> list[dict]:
+    """As two ranks hold them."""
+    return [{row: value for row, value in values.items() if row % 2 == rank} for rank in (0, 1)]
 
 
 def test_the_masks_of_unjudged_rows_are_emptied_for_verl_and_whole_in_the_trace(monkeypatch):
@@ -367,7 +378,16 @@ def test_the_masks_of_unjudged_rows_are_emptied_for_verl_and_whole_in_the_trace(
     for name in ("response_mask", "loss_mask"):
         assert [int(queue.fields[key][name].sum()) for key in keys] == [2, 0, 1, 0]
         assert [len(queue.fields[key][name]) for key in keys] == lengths
-    record = rows.record(3)
+    actor = actor_config(ppo_mini_batch_size=1, loss_agg_mode="seq-mean-token-mean")
+    seen = {row: np.full(length, 1 + math.log(2), np.float32) for row, length in enumerate(lengths)}
+    seen[7] = np.ones(3, np.float32)  # a row that fills up the batch
+    updates = [RankUpdate({}, {}, 0, RankTrace({}, {}), part) for part in split(seen)]
+    record = rows.record(3, updates, [[[0, 1], [2, 3, 7]]], MarkMaker(actor, 8))
+    learnt = torch.tensor([[1, 1, 0, 0], [0] * 4, [1, 0, 0, 0], [0] * 4])
+    torch.testing.assert_close(record.marks.ratio, 2.0 * learnt)
+    assert torch.equal(record.marks.clipped, learnt.to(torch.int8)), "2 is above 1.2, all A > 0"
+    torch.testing.assert_close(record.marks.loss_weight, learnt * torch.tensor([0.75, 0, 1.5, 0])[:, None])
+    assert record.rollout_log_probs is None, "this rollout gave none"
     assert record.mask.sum(-1).tolist() == lengths
     assert record.unjudged.tolist() == [False, True, False, True]
     metrics = rows.metrics(None)
