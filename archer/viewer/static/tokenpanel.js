@@ -124,7 +124,8 @@ export class TokenPanel {
 
   // To a token of a response; while two responses are side by side the text stays so.
   go(row, token) {
-    const { head, state } = this.context;
+    const { head } = this.context;
+    const { state } = this.store;
     const beside = state.response === null || state.beside !== "" ? "nearest" : "";
     this.store.go({ group: head.fact(row, "group"), response: row, token, beside: state.group === null ? "" : state.response === row ? state.beside : beside });
     document.querySelector(".workview .texts")?.scrollIntoView({ block: "nearest" });

@@ -86,8 +86,7 @@ export class WorkView {
     this.title.show(context, shown?.[0]);
     this.showGroup(filter, shown ?? this.opened(head, state.group));
     if (this.tokenPanel.node.parentNode !== this.panelSlot) this.panelSlot.append(this.tokenPanel.node);
-    const scopes = [...(shown ? ["response"] : []), "group", ...(context.library.static ? [] : ["step"])];
-    this.tokenPanel.show({ ...context, scopes });
+    this.showPanel(shown ?? this.opened(head, state.group));
     this.prefetch();
     if (!shown) this.open(filter, current); // the strips do not wait for the text
   }
@@ -114,7 +113,16 @@ export class WorkView {
     if (!current() || !(await this.search(filter, shown, current))) return;
     this.lastOpened = { head, group: state.group, shown };
     this.showGroup(filter, shown);
+    this.showPanel(shown);
     this.node.dataset.opened = `${head.step}/${state.group}`;
+  }
+
+  // Tokens are those of the group until a response is chosen; sentences those of the response that it opened with.
+  showPanel([response]) {
+    const { context } = this;
+    const of = context.state.response !== null || (response && context.state.table === "units");
+    const scopes = [...(of ? ["response"] : []), "group", ...(context.library.static ? [] : ["step"])];
+    this.tokenPanel.show({ ...context, state: of ? { ...context.state, response: response.row } : context.state, scopes });
   }
 
   opened(head, group) {
