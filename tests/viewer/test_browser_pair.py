@@ -135,8 +135,9 @@ def test_a_group_that_is_not_mixed_opens_with_text_too(serve: Serve, page: Page,
 
 def test_alignment_is_the_longest_common_subsequence(page: Page, small: str) -> None:
     go(page, small)
-    assert page.evaluate(
-        """async () => { const { difference } = await import('./static/difference.js');
+    assert (
+        page.evaluate(
+            """async () => { const { difference } = await import('./static/difference.js');
           const longest = (a, b) => { const row = new Array(b.length + 1).fill(0);
             for (const x of a) { let before = 0; for (let j = 1; j <= b.length; j += 1) { const old = row[j];
               row[j] = x === b[j - 1] ? before + 1 : Math.max(row[j], row[j - 1]); before = old; } }
@@ -147,11 +148,15 @@ def test_alignment_is_the_longest_common_subsequence(page: Page, small: str) -> 
             const [a, b] = [make(), make()]; const { partner } = difference(a, b);
             let matched = 0, last = -1;
             for (const [i, j] of partner[0].entries()) if (j >= 0) {
-              if (a[i] !== b[j] || j <= last || partner[1][j] !== i) return 'not an alignment'; last = j; matched += 1; }
+              if (a[i] !== b[j] || j <= last || partner[1][j] !== i) return 'not aligned';
+              last = j; matched += 1; }
             if (matched !== longest(a, b)) return `${matched} of ${longest(a, b)}`; }
-          const long = () => Int32Array.from({ length: 131072 }, () => random(50000)); const began = performance.now();
+          const long = () => Int32Array.from({ length: 131072 }, () => random(50000));
+          const began = performance.now();
           difference(long(), long()); return performance.now() - began < 5000 ? 'right' : 'slow'; }"""
-    ) == "right"
+        )
+        == "right"
+    )
 
 
 def test_numbers_that_failed_are_shown_as_failures(serve: Serve, page: Page, tmp_path: Path) -> None:
@@ -194,7 +199,13 @@ def test_the_marks_of_the_loss_can_be_shown(serve: Serve, page: Page, tmp_path: 
     go(page, serve(folder).url(), "#1/0/0/2?left=clipped&right=ratio_change")
     shown(page, "0/1/0/0")
     facts = page.locator(".inspector dl").inner_text().replace("\n", " ")
-    for said in ("rollout log prob −1", "log prob difference 0.25", "ratio change 0.25", "clipped 1", "credit 2"):
+    for said in (
+        "rollout log prob −1",
+        "log prob difference 0.25",
+        "ratio change 0.25",
+        "clipped 1",
+        "credit 2",
+    ):
         assert said in facts
     expect(page.locator("#left-metric")).to_have_value("clipped")
     expect(page.locator(".meaning").first).to_contain_text("clipped at the high side")

@@ -55,10 +55,8 @@ export class PairView {
     const moved = this.view?.responses.some((response, side) => response !== responses[side]) ?? true;
     this.view = view;
     this.aligned = alignment(...responses);
-    if (moved) {
-      responses.forEach((response, side) => fill(this.sides[side].title, responseTitle(head, response.row, true)));
-      this.showSummary();
-    }
+    if (moved) responses.forEach((response, side) => fill(this.sides[side].title, responseTitle(head, response.row, true)));
+    this.showSummary();
     const { differs, parts } = this.aligned;
     const found = responses.map((response) => (filter.search && !filter.search.error ? matchTokens(response, filter.search) : null));
     responses.forEach((response, side) => {
@@ -112,22 +110,21 @@ export class PairView {
   }
 
   showSummary() {
-    const { responses } = this.view;
+    const { responses, metrics } = this.view;
     const { differs, parts } = this.aligned;
+    const below = metrics[0] === metrics[1] ? "" : ` The line below a token is its ${metrics[0].replaceAll("_", " ")}.`;
     const [left, right] = responses.map((response) => (parts < response.span ? `“${visibleBlanks(tokenText(response, parts))}”` : "the end"));
     const amount = differs[0].reduce((sum, flag) => sum + flag, 0) + differs[1].reduce((sum, flag) => sum + flag, 0);
     this.summary.textContent = amount
-      ? `They part at token ${count(parts)}: ${left} here, ${right} there. A line above marks the ${plural(amount, "token")} that only one of them has.`
-      : "The two responses are the same.";
+      ? `They part at token ${count(parts)}: ${left} here, ${right} there. A line above marks the ${plural(amount, "token")} that only one of them has.${below}`
+      : `The two responses are the same.${below}`;
     this.previous.disabled = this.next.disabled = !amount;
   }
 
   showInspector() {
-    const { context, responses, metrics } = this.view;
+    const { context, responses } = this.view;
     if (this.token === null) {
-      const label = (name) => name.replaceAll("_", " ");
-      const line = metrics[0] === metrics[1] ? "" : ` Colour is ${label(metrics[1])}, the line below a token ${label(metrics[0])}.`;
-      fill(this.inspector, h("p", { class: "hint" }, `Point at a token to read its values, click to keep them here.${line}`));
+      fill(this.inspector, h("p", { class: "hint" }, "Point at a token to read its values, click to keep them here. Arrow keys go from token to token."));
       return;
     }
     fill(
