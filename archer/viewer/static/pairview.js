@@ -85,7 +85,9 @@ export class PairView {
     this.token = token;
     this.select(token, reveal);
     this.showInspector();
-    return { matches: found.reduce((sum, each) => sum + (each?.starts.length ?? 0), 0), place: null };
+    const starts = found[0]?.starts ?? []; // keys go through the matches of the first response
+    const place = token === null ? -1 : starts.indexOf(token);
+    return { matches: starts.length, place: place < 0 ? null : place };
   }
 
   // The chosen token on the first side and its counterpart on the other; without one, the place where they part.
