@@ -47,6 +47,12 @@ export class PairView {
     );
   }
 
+  // What takes its time, done before somebody waits for it.
+  prepare(responses) {
+    if (responses.length > 1) alignment(...responses);
+    responses.forEach((response, side) => this.sides[side].heatmap.prepare(response));
+  }
+
   // `view`: {context, responses: [first, second], metrics: [underline, colour], scales, filter, active, token}; the
   // token is one of the first response
   show(view) {

@@ -87,8 +87,8 @@ export class WorkView {
     this.showGroup(filter, shown ?? this.opened(head, state.group));
     if (this.tokenPanel.node.parentNode !== this.panelSlot) this.panelSlot.append(this.tokenPanel.node);
     this.showPanel(shown ?? this.opened(head, state.group));
-    this.prefetch();
-    if (!shown) this.open(filter, current); // the strips do not wait for the text
+    if (shown) this.prefetch();
+    else this.open(filter, current); // the strips do not wait for the text
   }
 
   // The responses whose text is on the page: the chosen one, and the one that lies beside it.
@@ -114,6 +114,7 @@ export class WorkView {
     this.lastOpened = { head, group: state.group, shown };
     this.showGroup(filter, shown);
     this.showPanel(shown);
+    this.prefetch();
     this.node.dataset.opened = `${head.step}/${state.group}`;
   }
 
@@ -244,11 +245,12 @@ export class WorkView {
     const { state, head } = this.context;
     const rows = this.rowOrder();
     const at = rows.indexOf(state.response); // -1 when none is chosen: then the first one comes next
-    if (state.response === null) return; // the two that the group opens with are on their way
     clearTimeout(this.prefetching);
     this.prefetching = setTimeout(() => {
       for (const row of [rows[at + 1], rows[at - 1]]) {
-        if (row !== undefined) this.source.response(head, row).then((response) => this.response.heatmap.prepare(response), () => {});
+        if (row === undefined) continue;
+        if (this.shown.length > 1) this.shownResponses({ ...state, response: row, beside: "nearest" }, head).then((pair) => this.pair.prepare(pair), () => {});
+        else this.source.response(head, row).then((response) => this.response.heatmap.prepare(response), () => {});
       }
     }, 60);
   }
