@@ -28,14 +28,15 @@ def copy_trace(source: Path, target: Path, steps: set[int] | None, every: int) -
     reader = TraceReader(source)
     known = [entry.step for entry in reader.entries]
     chosen = [step for step in known if step in steps] if steps else known[::every]
-    metadata = _public(reader.summary.metadata)
+    metadata = public_metadata(reader.summary.metadata)
     with TraceWriter(target, kind=reader.summary.kind, metadata=metadata, vocab=reader.vocab) as writer:
         for step in chosen:
             writer.write(step, reader.read(step).arrays)
     return len(chosen)
 
 
-def _public(metadata: dict[str, Any]) -> dict[str, Any]:
+def public_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+    """What a shipped trace may say of its run."""
     kept = {name: metadata[name] for name in KEPT_METADATA if name in metadata}
     if isinstance(kept.get("model"), str):
         kept["model"] = Path(kept["model"]).name

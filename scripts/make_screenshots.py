@@ -1,6 +1,6 @@
-"""Takes the viewer's pictures for the README, light and dark, from the trace that comes with the package.
+"""Takes the pictures of README and docs/viewer.md, light and dark, from the real trace in the package.
 
-    python scripts/make_screenshots.py docs/images --only run step response
+    python scripts/make_screenshots.py docs/images --only response sentences rendered metrics
 
 Needs Chromium (`scripts/ensure_chromium.sh` finds or installs it). Each picture waits until the viewer says
 that what it asks for is painted, so that two runs over the same trace make the same pictures.
@@ -14,7 +14,7 @@ from typing import Literal
 from headless_chromium import launch
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from archer.viewer.app import app_maker, demo_folder
+from archer.viewer.app import app_maker, real_demo_folder
 from archer.viewer.runs import Library
 from archer.viewer.security import Access
 from archer.viewer.serve import BackgroundServer
@@ -35,22 +35,29 @@ class Shot:
     height: int = 900
     hover: int | None = None
     """Token to point at."""
+    scroll: str | None = None
+    """CSS selector of what to bring to the top."""
 
 
-def shots(step: int, group: int, response: int, token: int) -> list[Shot]:
+def shots(step: int, group: int, response: int, token: int, other: int) -> list[Shot]:
     """The pictures of one trace."""
     at = f"#{step}/{group}/{response}"
+    chosen = f"{at}/{token}"
+    last = ".workview .tokenpanel tbody tr"
     return [
         Shot("run", "", ".runview tbody tr"),
         Shot("step", f"#{step}", ".stepview .tokenpanel tbody tr"),
-        Shot("response", at, ".workview .tokenpanel tbody tr", hover=token),
-        Shot("distinct", f"#{step}/{group}?table=distinct", ".workview .tokenpanel tbody tr"),
+        Shot("response", f"{chosen}?beside=nearest", last),
+        Shot("metrics", chosen, last, hover=token),
+        Shot("sentences", f"{at}?table=units&k=10&grain=sentence", last, scroll=".tokenpanel"),
+        Shot("rendered", f"{chosen}?rendered=1", ".rendered[data-done]", scroll=".response"),
+        Shot("distinct", f"#{step}/{group}?table=distinct", last),
         Shot(
             "compare",
-            f"#{step}/{group}/{response}?vs=0:{step + 9}/{group}",
+            f"{at}?vs=0:{other}/{group}",
             ".compareview .datatable tbody tr",
         ),
-        Shot("narrow", at, ".workview .tokenpanel tbody tr", width=520),
+        Shot("narrow", at, last, width=520),
     ]
 
 
@@ -60,6 +67,10 @@ def take(browser: Browser, url: str, shot: Shot, scheme: Scheme, folder: Path) -
     page: Page = browser.new_page(viewport=size, color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
     page.goto(url + shot.place)
     page.locator(shot.painted).first.wait_for()
+    if shot.scroll is not None:
+        page.locator(shot.scroll).first.evaluate(
+            "node => scrollTo(0, node.getBoundingClientRect().top - 170)"
+        )
     if shot.hover is not None:
         box = page.locator(f'[data-pane="1"] [data-token="{shot.hover}"]').first.bounding_box()
         if box is not None:
@@ -78,11 +89,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("out", type=Path, help="folder for the pictures")
-    parser.add_argument("--trace-dir", type=Path, default=demo_folder(), help="trace to show")
-    parser.add_argument("--step", type=int, default=3)
-    parser.add_argument("--group", type=int, default=1)
-    parser.add_argument("--response", type=int, default=10)
-    parser.add_argument("--token", type=int, default=14, help="token to point at")
+    parser.add_argument("--trace-dir", type=Path, default=real_demo_folder(), help="trace to show")
+    parser.add_argument("--step", type=int, default=40)
+    parser.add_argument("--group", type=int, default=13)
+    parser.add_argument("--response", type=int, default=111)
+    parser.add_argument("--token", type=int, default=148, help="token to point at")
+    parser.add_argument("--other", type=int, default=60, help="step to compare with")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="take these pictures only")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -92,7 +104,7 @@ def main() -> None:
         sync_playwright() as playwright,
     ):
         browser = launch(playwright)
-        for shot in shots(args.step, args.group, args.response, args.token):
+        for shot in shots(args.step, args.group, args.response, args.token, args.other):
             if args.only and shot.name not in args.only:
                 continue
             for scheme in SCHEMES:

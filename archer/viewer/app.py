@@ -15,19 +15,30 @@ from archer.viewer.runs import Library
 from archer.viewer.security import Access, Guard
 
 
-def app_maker(library: Library, *, follow: bool = False, gradio: bool = False) -> Callable[[Access], Any]:
+def app_maker(
+    library: Library, *, follow: bool = False, gradio: bool = False, start: str = ""
+) -> Callable[[Access], Any]:
     """A function that makes the guarded application once the final port is known."""
     try:
         from archer.viewer.server import create_app
     except ModuleNotFoundError as error:
         raise ArcherError(f"the viewer needs {error.name}: {install_hint('viewer')}") from error
     around = in_gradio if gradio else lambda viewer: viewer
-    return lambda access: Guard(around(create_app(library, access, follow=follow)), access)
+    return lambda access: Guard(around(create_app(library, access, follow=follow, start=start)), access)
 
 
 def demo_folder() -> Path:
-    """The trace shipped with the package."""
+    """The trace of the embedded model, shipped with the package."""
     return Path(__file__).parent / "demo"
+
+
+def real_demo_folder() -> Path:
+    """The trace of a real model, shipped with the package."""
+    return Path(__file__).parent / "demo_real"
+
+
+REAL_DEMO_START = "#40/13/111/148?beside=nearest"
+"""Where the demo opens: the response made `4K - 4 + K` of `(3K - 4) + K`, and this token is that `+`."""
 
 
 FRAME_ID = "archer-viewer"

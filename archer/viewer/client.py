@@ -18,6 +18,7 @@ MEDIA_TYPES = {
     ".svg": "image/svg+xml",
 }
 INDEX = "index.html"
+VENDOR = "vendor"
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,14 @@ class Asset:
 
 @cache
 def client_assets() -> dict[str, Asset]:
-    """All files of the client by name."""
+    """All files of the client by name; those of others as `vendor/NAME`."""
+    folder = Path(__file__).parent / "static"
     found = {}
-    for path in sorted((Path(__file__).parent / "static").iterdir()):
+    for path in sorted([*folder.iterdir(), *(folder / VENDOR).iterdir()]):
         if path.suffix in MEDIA_TYPES:
             content = path.read_bytes()
-            found[path.name] = Asset(content, MEDIA_TYPES[path.suffix], etag_of(content))
+            name = path.relative_to(folder).as_posix()
+            found[name] = Asset(content, MEDIA_TYPES[path.suffix], etag_of(content))
     return found
 
 

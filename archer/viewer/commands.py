@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from archer.viewer.app import app_maker, demo_folder
+from archer.viewer.app import REAL_DEMO_START, app_maker, demo_folder, real_demo_folder
 from archer.viewer.runs import Library
 from archer.viewer.security import Access
 
@@ -36,14 +36,15 @@ def view(
     token: Annotated[
         str | None, typer.Option(help="Token to ask for; made and printed where one is needed.")
     ] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="Show the trace shipped with Archer.")] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="Show the traces shipped with Archer.")] = False,
     gradio: Annotated[bool, typer.Option("--gradio", help="Serve inside a Gradio page.")] = False,
 ) -> None:
     """Show what every token did, in the browser."""
-    given = [*(folders or []), *(trace_dir or []), *([demo_folder()] if demo else [])]
+    given = [*(folders or []), *(trace_dir or []), *([real_demo_folder(), demo_folder()] if demo else [])]
     library = Library.open(given, model_path)
     access = Access.of(host, port, token, embeddable=gradio)
-    make_app = app_maker(library, follow=follow, gradio=gradio)
+    start = REAL_DEMO_START if given[:1] == [real_demo_folder()] else ""
+    make_app = app_maker(library, follow=follow, gradio=gradio, start=start)
     from archer.viewer.serve import serve
 
     def ready(url: str) -> None:

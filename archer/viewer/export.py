@@ -16,7 +16,7 @@ from archer.files import replace_atomically
 from archer.viewer import queries
 from archer.viewer.client import INDEX, bundle, client_assets
 from archer.viewer.runs import Library, TracedRun
-from archer.viewer.steps import load_step
+from archer.viewer.steps import StepData, load_step
 
 WORKER = "searchworker.js"
 """The client's script that is no module of the page: it runs in a thread of its own."""
@@ -38,10 +38,17 @@ def export_group(run: TracedRun, step: int, group: int) -> str:
         "library": json.dumps(library).encode(),
         "timeline": json.dumps(timeline).encode(),
         "head": json.dumps(_only_rows(head, rows.tolist())).encode(),
+        "pairs": json.dumps(_pairs(data, group, rows.tolist())).encode(),
         "tokens": queries.rows_packed(run, data, rows, None, text=True),
         "searchworker": client_assets()[WORKER].content,
     }
     return _page(files, title=f"Archer · {run.name} · step {step} · group {group}")
+
+
+def _pairs(data: StepData, group: int, rows: list[int]) -> dict[str, Any]:
+    """The pair to open with, and for every response the one to lay beside it."""
+    first = queries.pair_json(data, group, None)
+    return {"first": first, "of": {row: queries.pair_json(data, group, row) for row in rows}}
 
 
 def write_group(run: TracedRun, step: int, group: int, path: Path) -> int:
@@ -100,7 +107,7 @@ def _only_rows(head: dict[str, Any], rows: list[int]) -> dict[str, Any]:
         return None if column is None else [column[row] for row in rows]
 
     metrics = [
-        metric | {name: chosen(metric[name]) for name in ("row_mean", "row_mean_abs")}
+        metric | {name: chosen(metric[name]) for name in ("row_mean", "row_mean_abs", "row_failed")}
         for metric in head["metrics"]
     ]
     return head | {

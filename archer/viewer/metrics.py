@@ -5,17 +5,27 @@ from typing import Literal
 
 import numpy as np
 
-NAMES = {"entropies": "entropy", "log_probs": "log_prob"}
+NAMES = {"entropies": "entropy", "log_probs": "log_prob", "rollout_log_probs": "rollout_log_prob"}
 """Array names of a step file that the viewer calls otherwise; every other array keeps its name."""
 LABELS = {
     "entropy": "entropy (nats)",
     "influence": "influence",
     "log_prob": "log-prob",
     "advantage": "advantage",
+    "rollout_log_prob": "rollout log-prob",
+    "log_prob_difference": "training - rollout log-prob",
+    "ratio_change": "ratio - 1",
+    "clipped": "clipped (-1 low, +1 high)",
+    "loss_weight": "loss weight",
+    "credit": "credit weight",
 }
 """What the legend says of known metrics; the others go by their name."""
-SIGNED = ("influence", "advantage")
+SIGNED = ("influence", "advantage", "log_prob_difference", "ratio_change", "clipped")
 """Metrics that are centred on zero whatever the values of a step happen to be."""
+UNSIGNED = ("entropy",)
+"""Metrics that are never below zero but by rounding; a value of -4e-5 does not make them signed."""
+MAY_BE_MISSING = ("influence",)
+"""Metrics whose NaN says that nothing was computed; in any other, NaN inside the mask is a failure."""
 
 
 STATISTICS: dict[str, Callable[[np.ndarray], np.floating]] = {
@@ -38,6 +48,36 @@ def spread_of(values: np.ndarray) -> dict[str, float | None]:
     return {"count": finite.size, "missing": values.size - finite.size} | figures
 
 
+def with_derived(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Adds log pi_train - log pi_rollout; in place of the ratio puts ratio - 1, whose zero means unchanged.
+
+    Where both log-probs are infinite their difference is NaN, as it must be.
+    """
+    found = dict(metrics)
+    with np.errstate(invalid="ignore"):
+        if "log_prob" in found and "rollout_log_prob" in found:
+            pair = found["log_prob"], found["rollout_log_prob"]
+            found["log_prob_difference"] = pair[0].astype(np.float32) - pair[1].astype(np.float32)
+        if "ratio" in found:
+            found["ratio_change"] = found.pop("ratio").astype(np.float32) - 1
+    return found
+
+
+FAILURES = {"NaN": 1, "+inf": 2, "-inf": 3}
+
+
+def failures(name: str, values: np.ndarray, mask: np.ndarray, covered: np.ndarray) -> np.ndarray:
+    """Uint8 [N, L]: 0, or which of FAILURES stands inside the mask where a number should; `covered` [N]."""
+    failed = np.zeros(values.shape, np.uint8)
+    failed[np.isposinf(values)] = FAILURES["+inf"]
+    failed[np.isneginf(values)] = FAILURES["-inf"]
+    if name not in MAY_BE_MISSING:
+        failed[np.isnan(values)] = FAILURES["NaN"]
+    failed[~mask] = 0
+    failed[~covered] = 0
+    return failed
+
+
 def in_reading_order(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The known metrics in the order of LABELS, then the others by name."""
     known = {name: metrics[name] for name in LABELS if name in metrics}
@@ -47,4 +87,6 @@ def in_reading_order(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 def ramp_of(name: str, spread: Mapping[str, float | None]) -> Literal["sequential", "diverging"]:
     """Diverging for what has two signs; a metric of one sign is coloured by its distance from zero."""
     two_signs = (spread["min"] or 0) < 0 < (spread["max"] or 0)
+    if name in UNSIGNED:
+        return "sequential"
     return "diverging" if name in SIGNED or two_signs else "sequential"

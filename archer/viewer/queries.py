@@ -1,7 +1,7 @@
 """The viewer's questions to a trace, as plain JSON values and packed arrays."""
 
 import hashlib
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,10 @@ from archer.trace.show import bound_of
 from archer.trace.vocab import Vocab
 from archer.viewer.encoding import pack, token_bytes, token_text
 from archer.viewer.metrics import LABELS, ramp_of, spread_of
+from archer.viewer.nearest import nearest_pair
 from archer.viewer.runs import Library, TracedRun
 from archer.viewer.steps import StepData
+from archer.viewer.verdicts import response_facts
 
 MAX_TOKENS = 16 * 2**20
 """Most tokens of one packed answer."""
@@ -111,9 +113,13 @@ def step_json(run: TracedRun, data: StepData) -> dict[str, Any]:
             "said": None if arrays.judgement is None else [_said(arrays, row) for row in range(arrays.rows)],
             "uid": None if arrays.uid is None else [str(uid)[:200] for uid in arrays.uid],
             "sample_index": None if arrays.sample_index is None else arrays.sample_index.tolist(),
+            **response_facts(arrays),
         },
         "groups": _groups_json(data, vocab),
-        "metrics": [_metric_json(name, values, mask, arrays) for name, values in data.metrics.items()],
+        "metrics": [
+            _metric_json(name, values, mask, arrays) | _failed_json(data, name)
+            for name, values in data.metrics.items()
+        ],
     }
 
 
@@ -168,6 +174,17 @@ def _metric_json(name: str, values: np.ndarray, mask: NDArray[np.bool_], arrays:
     }
 
 
+def _failed_json(data: StepData, name: str) -> dict[str, Any]:
+    """How many values of each response failed; None where none did."""
+    counts = np.count_nonzero(data.failed(name), axis=1)
+    return {"row_failed": counts.tolist() if counts.any() else None}
+
+
+def pair_json(data: StepData, group: int, row: int | None) -> dict[str, Any]:
+    """The two responses to lay side by side."""
+    return asdict(nearest_pair(data, group, row))
+
+
 def _row_means(values: np.ndarray, mask: NDArray[np.bool_]) -> NDArray[np.float64]:
     usable = mask & np.isfinite(values)
     sums = np.where(usable, values, 0).sum(axis=1, dtype=np.float64)
@@ -180,7 +197,8 @@ def rows_packed(
 ) -> bytes:
     """Tokens of some responses, ragged and one after the other in the order of `rows`.
 
-    Arrays: `mask` uint8, one float32 array per metric (NaN where there is no value), and with `text` the
+    Arrays: `mask` uint8, one float32 array per metric (NaN where there is no value), `failed:` uint8 beside
+    those that hold NaN or infinities though they were computed, and with `text` the
     `ids`, the `starts` of every token in its response's text, and all texts as UTF-8.
     """
     spans = data.spans[rows]
@@ -198,6 +216,9 @@ def rows_packed(
         values = data.metric(name)[rows][inside].astype(np.float32)
         values[~(mask & np.isfinite(values))] = np.nan
         arrays[f"metric:{name}"] = values
+        failed = data.failed(name, rows)[inside]
+        if failed.any():
+            arrays[f"failed:{name}"] = failed
     header: dict[str, Any] = {"rows": rows.tolist(), "spans": spans.tolist(), "metrics": names}
     if text:
         vocab, _ = run.vocab()

@@ -27,8 +27,11 @@ IfNoneMatch = Annotated[str | None, Header()]
 Metrics = Annotated[str | None, Query(max_length=4000)]
 
 
-def create_app(library: Library, access: Access, *, follow: bool = False) -> FastAPI:
-    """The application without its guard; mount it anywhere, all its addresses are relative."""
+def create_app(library: Library, access: Access, *, follow: bool = False, start: str = "") -> FastAPI:
+    """The application without its guard; mount it anywhere, all its addresses are relative.
+
+    `start` is the place (`#step/group/...`) that an address without a place opens.
+    """
     app = FastAPI(title="Archer viewer", docs_url=None, redoc_url=None, openapi_url=None)
     cache = StepCache(library)
     app.state.cache = cache
@@ -38,7 +41,7 @@ def create_app(library: Library, access: Access, *, follow: bool = False) -> Fas
     def index(if_none_match: IfNoneMatch = None) -> Response:
         return _asset(INDEX, if_none_match)
 
-    @app.get("/static/{name}")
+    @app.get("/static/{name:path}")
     def static(name: str, if_none_match: IfNoneMatch = None) -> Response:
         return _asset(name, if_none_match)
 
@@ -46,7 +49,7 @@ def create_app(library: Library, access: Access, *, follow: bool = False) -> Fas
     def runs() -> Response:
         for run in library.runs:
             run.refresh()
-        return _json(queries.library_json(library, follow), None)
+        return _json(queries.library_json(library, follow) | {"start": start}, None)
 
     @app.get("/api/runs/{run}/timeline")
     def timeline(run: int, if_none_match: IfNoneMatch = None) -> Response:
@@ -85,6 +88,10 @@ def create_app(library: Library, access: Access, *, follow: bool = False) -> Fas
         headers = {"Content-Disposition": name, "Cache-Control": "no-store"}
         return Response(content, media_type="text/html; charset=utf-8", headers=headers)
 
+    @app.get("/api/runs/{run}/steps/{step}/groups/{group}/pair")
+    def pair(run: int, step: int, group: int, row: int | None = None) -> Response:
+        return _json(queries.pair_json(cache.get(run, step), group, row), None)
+
     @app.get("/api/runs/{run}/steps/{step}/{version}/rows/{first}/{count}")
     def row_tokens(
         run: int,
@@ -120,6 +127,8 @@ class FixedHeaders:
 
 def _row_range(data: StepData, first: int, count: int) -> np.ndarray:
     rows = data.arrays.rows
+    if not rows:
+        raise ArcherError(f"step {data.step} holds no response; choose another step.")
     if not 0 <= first < rows:
         raise ArcherError(f"step {data.step} has no response {first}; it holds responses 0 to {rows - 1}.")
     if not 1 <= count <= MAX_ROWS:

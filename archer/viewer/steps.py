@@ -18,7 +18,7 @@ from archer.trace.arrays import SPECS
 from archer.trace.npz import DamagedFileError, NpzReader
 from archer.trace.reader import LoadedStep, TraceReader
 from archer.trace.schema import TraceStep
-from archer.viewer.metrics import NAMES, in_reading_order
+from archer.viewer.metrics import NAMES, failures, in_reading_order, with_derived
 from archer.viewer.runs import Library, TracedRun
 
 MAX_LISTED = 16  # groups that a message names
@@ -39,11 +39,17 @@ class StepData:
     groups: NDArray[np.int64]  # [N] group of every response
     spans: NDArray[np.int64]  # [N] position after the last valid token
     notes: tuple[str, ...]  # what the user should know: parts that could not be read or joined
+    covered: dict[str, NDArray[np.bool_]]  # [N] by metric: the responses that its trace holds; absent: all
 
     @property
     def nbytes(self) -> int:
         """Memory the arrays take."""
         return sum(a.nbytes for held in (self.metrics, self.arrays.arrays()) for a in held.values())
+
+    def failed(self, name: str, rows: slice | NDArray[np.int64] = slice(None)) -> NDArray[np.uint8]:
+        """Where a metric is NaN or infinite though it was computed, [rows, L], as `FAILURES` counts."""
+        covered = self.covered.get(name, np.ones(self.arrays.rows, np.bool_))[rows]
+        return failures(name, self.metric(name)[rows], self.arrays.response_mask[rows], covered)
 
     def metric(self, name: str) -> np.ndarray:
         """A metric by name."""
@@ -75,7 +81,9 @@ def load_step(run: TracedRun, step: int) -> StepData:
     for reader, _ in run.entries(step):
         try:
             loaded = reader.read(step, beside=parts[0][0] if parts else None)
-            parts.append((loaded.arrays, _metrics(reader, loaded)))
+            found, unread = _metrics(reader, loaded)
+            parts.append((loaded.arrays, found))
+            notes += unread
         except ArcherError as error:
             notes.append(f"{reader.summary.kind} trace: {error}")
         else:
@@ -84,12 +92,14 @@ def load_step(run: TracedRun, step: int) -> StepData:
         raise UnreadableStepError("; ".join(notes))
     base, metrics = parts[0]
     mask = base.response_mask
+    covered: dict[str, NDArray[np.bool_]] = {}
     for other, others in parts[1:]:
         rows, sources = _matching_rows(base, other)
         if left := other.rows - len(rows):
             notes.append(f"{left} responses of the influence trace are not in the entropy trace; left out")
         for name in others.keys() - metrics.keys():
             metrics[name] = _joined(others[name], mask.shape, rows, sources)
+            covered[name] = np.isin(np.arange(base.rows), rows)
     width = np.arange(1, mask.shape[1] + 1)
     return StepData(
         step=step,
@@ -99,18 +109,26 @@ def load_step(run: TracedRun, step: int) -> StepData:
         groups=_groups(base),
         spans=np.max(mask * width, axis=1, initial=0).astype(np.int64),
         notes=tuple(notes),
+        covered=covered,
     )
 
 
-def _metrics(reader: TraceReader, loaded: LoadedStep) -> dict[str, np.ndarray]:
-    """Every floating-point [N, L] array of the contract, and whatever else of that shape the file holds."""
+NO_METRICS = ("response_mask", "responses")
+
+
+def _metrics(reader: TraceReader, loaded: LoadedStep) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Every [N, L] array of numbers of the contract, and whatever else of that shape the file holds.
+
+    Also remarks on those that cannot be read.
+    """
     known = {
         NAMES.get(name, name): array
         for name, array in loaded.arrays.arrays().items()
-        if SPECS[name].layout == "token" and array.dtype.kind == "f"
+        if SPECS[name].layout == "token" and name not in NO_METRICS
     }
     rows, length = loaded.arrays.response_mask.shape
-    return known | extra_token_arrays(reader.step_file(loaded.step), (rows, length))
+    extra, notes = extra_token_arrays(reader.step_file(loaded.step), (rows, length))
+    return with_derived(known | extra), notes
 
 
 def _matching_rows(base: TraceStep, other: TraceStep) -> tuple[list[int], list[int]]:
@@ -163,23 +181,28 @@ MAX_NAME = 80
 _NUMBERS = "fiub"
 
 
-def extra_token_arrays(path: Path, shape: tuple[int, int]) -> dict[str, np.ndarray]:
-    """Arrays of numbers with the shape of the response mask that are no part of the contract, by name."""
+def extra_token_arrays(path: Path, shape: tuple[int, int]) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Arrays of numbers with the shape of the response mask that are no part of the contract, by name.
+
+    One that cannot be read is left out with a remark: what Archer did not write must not hide what it did.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             members = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
     except (zipfile.BadZipFile, OSError, ValueError) as error:
         raise DamagedFileError(f"unreadable: {error}") from error
-    unknown = [name for name in members if name not in SPECS and 0 < len(name) <= MAX_NAME]
-    if not unknown:
-        return {}
-    with NpzReader(path, only=unknown[:MAX_EXTRA]) as npz:
-        found = [
-            header.name
-            for header in npz.headers.values()
-            if header.shape == shape and header.dtype.kind in _NUMBERS
-        ]
-        return {name: npz.read(name) for name in found}
+    unknown = [name for name in dict.fromkeys(members) if name not in SPECS and 0 < len(name) <= MAX_NAME]
+    found: dict[str, np.ndarray] = {}
+    notes: list[str] = []
+    for name in unknown[:MAX_EXTRA]:
+        try:
+            with NpzReader(path, only=[name]) as npz:
+                header = npz.headers[name]
+                if header.shape == shape and header.dtype.kind in _NUMBERS:
+                    found[name] = npz.read(name)
+        except DamagedFileError as error:
+            notes.append(f"the array {name!r} of step file {path.name} is left out: {error}")
+    return found, notes
 
 
 MAX_BYTES = 512 * 2**20

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -69,7 +68,7 @@ def test_the_highest_and_lowest_tokens_of_every_scope(
     rows = exported(page)
     for name, sign in (("highest", -1), ("lowest", 1)):
         ranked = sorted(valued, key=lambda token: sign * token["influence"])[:10]
-        found = [row for row in rows if json.loads(row["list"]) == name]
+        found = [row for row in rows if row["list"] == name]
         assert places(found) == [(token["response"], token["position"]) for token in ranked]
         assert [float(row["influence"]) for row in found] == pytest.approx([t["influence"] for t in ranked])
         shown_cells = page.locator(f".halves .{name} tbody tr").all()
@@ -206,7 +205,7 @@ def test_statistics_of_a_response_are_those_of_numpy(
     shown(page, "0/2/0/2")
     ready(page, "influence")
     values = np.array([token["influence"] for token in tokens if token["response"] == 2])
-    row = next(row for row in exported(page) if json.loads(row["metric"]) == "influence")
+    row = next(row for row in exported(page) if row["metric"] == "influence")
     expected = {
         "mean": values.mean(),
         "std": values.std(),
@@ -225,12 +224,20 @@ def test_csv_keeps_tokens_exactly_and_safe_for_spreadsheets(page: Page, small: s
     shown(page, "0/2/0/0")
     ready(page, "of 14 tokens")
     rows = exported(page)
-    words = {int(row["position"]): json.loads(row["token"]) for row in rows}
+    words = {int(row["position"]): row["token"] for row in rows}
     assert words[6] == "\n" and words[1] == " answer" and words[8] == "∑" and words[9] == ""
-    assert all(row["token"].startswith('"') for row in rows)
     assert {row["step"] for row in rows} == {"2"}
     assert rows[3]["influence"] == "", "what has no value has an empty cell"
     assert rows[0]["accepted"] == "true"
+
+
+def test_a_csv_cell_is_plain_text_unless_a_spreadsheet_would_compute_it(page: Page, small: str) -> None:
+    go(page, small)
+    written = page.evaluate(
+        """async () => { const { csvCell } = await import('./static/csv.js');
+          return ['a "b"', '=1+1', '+', '-x', '@y', ' =1', 2, true, null].map(csvCell); }"""
+    )
+    assert written == ['"a ""b"""', '"\'=1+1"', '"\'+"', '"\'-x"', '"\'@y"', '" =1"', "2", "true", ""]
 
 
 def test_a_row_of_the_table_leads_to_its_token(page: Page, small: str) -> None:
@@ -249,7 +256,7 @@ def test_tables_of_steps_and_responses_export_what_they_show(page: Page, small: 
         page.locator(".stepview .sectionhead", has_text="Responses").get_by_role("button", name="CSV").click()
     rows = list(csv.DictReader(io.StringIO(download.value.path().read_text())))
     assert [row["response"] for row in rows] == ["1", "3", "5", "7"]
-    assert {json.loads(row["accepted"]) for row in rows} == {"rejected"}
+    assert {row["accepted"] for row in rows} == {"rejected"}
 
 
 def test_responses_of_a_group_can_be_ordered(page: Page, small: str) -> None:

@@ -127,7 +127,7 @@ def test_view_serves_folders_given_either_way_and_the_demo(
         cli, ["view", folder, "--trace-dir", folder, "--demo"], catch_exceptions=False
     )
     assert "http://127.0.0.1:7862/" in result.output
-    assert result.output.startswith("Viewing small, small, demo")
+    assert result.output.startswith("Viewing small, small, gsm8k-qwen2.5-coder-0.5b, demo")
     result = CliRunner().invoke(
         cli, ["view", folder, "--host", "0.0.0.0", "--port", "0"], catch_exceptions=False
     )
@@ -182,12 +182,14 @@ def test_an_embedded_notebook_page_needs_no_server(run_folder: Path) -> None:
     assert "data-tokens" in shown._repr_html_()
 
 
-def test_the_demo_is_small_whole_and_has_influence() -> None:
+@pytest.mark.parametrize(
+    ("folder", "most"), [(app.demo_folder(), 500_000), (app.real_demo_folder(), 1_500_000)]
+)
+def test_the_demos_are_small_whole_and_have_influence(folder: Path, most: int) -> None:
     from archer.trace.check import check_trace
     from archer.trace.reader import find_traces
 
-    folder = app.demo_folder()
-    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 500_000
+    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < most
     reports = [check_trace(path) for path in find_traces(folder)]
     assert [report.kind for report in reports] == ["entropy", "influence"]
     assert all(report.whole for report in reports)

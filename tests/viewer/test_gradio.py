@@ -35,7 +35,7 @@ def test_the_client_works_in_the_frame_and_nothing_comes_from_elsewhere(page: Pa
     viewer.locator(".runview tbody button").first.click()
     viewer.locator(".groupcard").nth(1).click()
     viewer.locator(".striplabel").nth(1).click()
-    expect(viewer.locator(".responsetitle")).to_contain_text("rejected · reward 0.25")
+    expect(viewer.locator(".responsetitle").first).to_contain_text("rejected · reward 0.25")
     viewer.get_by_role("button", name="Regular expression").click()
     viewer.locator("#search").fill(r"\d+")
     expect(viewer.locator(".matches")).to_have_text("1 match")

@@ -108,6 +108,16 @@ class ServerSource {
     return this.packed(head, `groups/${group}`, metrics, text);
   }
 
+  // Which response to lay beside `row`; without a row, the two to begin with.
+  pair(head, group, row) {
+    const address = `runs/${head.run}/steps/${head.step}/groups/${group}/pair${row === null ? "" : `?row=${row}`}`;
+    return this.recent.get(`${head.version}/${address}`, async () => (await this.ask(address)).json());
+  }
+
+  async renderWorker() {
+    return "static/renderworker.js";
+  }
+
   async response(head, row) {
     return (await this.packed(head, `rows/${row}/1`, null, true))[0];
   }
@@ -178,6 +188,17 @@ class EmbeddedSource {
     const found = (await this.group(head, head.groups[0].group)).find((response) => response.row === row);
     if (!found) throw new ApiError(`This file does not hold response ${row}.`, 404);
     return found;
+  }
+
+  async pair(head, group, row) {
+    this.pairs ??= this.json("pairs");
+    const pairs = await this.pairs;
+    return row === null ? pairs.first : pairs.of[row];
+  }
+
+  // A single file does not carry the libraries that render.
+  async renderWorker() {
+    return null;
   }
 
   step(head) {

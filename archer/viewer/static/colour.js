@@ -84,11 +84,12 @@ export function pixel([red, green, blue], alpha = 255) {
   return ((alpha << 24) | (blue << 16) | (green << 8) | red) >>> 0;
 }
 
-// What is no value has colours of its own: not computed (hatched) and outside the loss mask (flat grey).
+// What is no value has colours of its own: not computed (hatched), outside the loss mask (flat grey), NaN or infinite
+// (magenta, which is on no ramp).
 export function specialColours(dark) {
   return dark
-    ? { missing: [40, 42, 48], missingLine: [76, 78, 84], masked: [44, 46, 52], paper: [22, 24, 29] }
-    : { missing: [243, 241, 235], missingLine: [205, 202, 193], masked: [222, 220, 214], paper: [251, 250, 246] };
+    ? { missing: [40, 42, 48], missingLine: [76, 78, 84], failed: [226, 64, 200], masked: [44, 46, 52], paper: [22, 24, 29] }
+    : { missing: [243, 241, 235], missingLine: [205, 202, 193], failed: [196, 0, 150], masked: [222, 220, 214], paper: [251, 250, 246] };
 }
 
 // 99th percentile of |x| over some arrays, 1 where there is nothing but zeros.

@@ -4,7 +4,7 @@ import { count, number, percent } from "./format.js";
 import { distinct, gather } from "./tokens.js";
 import { h } from "./dom.js";
 import { promptTail } from "./stepview.js";
-import { tokenCell } from "./tokenpanel.js";
+import { tokenCell } from "./tokencells.js";
 
 const FIGURES = [
   ["rows", "responses", count],

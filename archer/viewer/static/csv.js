@@ -1,10 +1,14 @@
-// Tables as CSV. Text cells are JSON strings: blanks and line breaks survive, and no spreadsheet takes one for a formula.
+// Tables as CSV, as any reader of CSV expects them. Text that a spreadsheet would take for a formula gets an
+// apostrophe in front, as spreadsheets themselves write it.
+
+const FORMULA = /^[=+\-@\t\r]/;
 
 export function csvCell(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "";
   if (typeof value === "number") return String(value);
   if (typeof value === "boolean") return value ? "true" : "false";
-  return `"${JSON.stringify(String(value)).replaceAll('"', '""')}"`;
+  const text = String(value);
+  return `"${(FORMULA.test(text) ? "'" : "") + text.replaceAll('"', '""')}"`;
 }
 
 // `columns`: [[heading, row => value], ...]

@@ -1,11 +1,13 @@
 // Numbers and untrusted text as people read them.
 
-const INVISIBLE = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]/gu;
+const INVISIBLE = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu;
+const BLANKS = { 0xa0: "⍽", 0x3000: "␣" }; // the blanks other than a space that texts often hold
 
 function sign(char) {
   const point = char.codePointAt(0);
   if (point < 0x20) return String.fromCodePoint(0x2400 + point);
   if (point === 0x7f) return "␡";
+  if (BLANKS[point]) return BLANKS[point];
   return `⟨U+${point.toString(16).toUpperCase().padStart(4, "0")}⟩`;
 }
 
@@ -16,6 +18,16 @@ export function visible(text) {
 
 export function visibleBlanks(text) {
   return visible(text).replaceAll("␊", "⏎").replaceAll("␉", "⇥").replaceAll(" ", "·");
+}
+
+// A slice that never cuts a character of two units in half.
+export function wholeSlice(text, from, to) {
+  const inside = (at) => at > 0 && at < text.length && (text.charCodeAt(at) & 0xfc00) === 0xdc00 && (text.charCodeAt(at - 1) & 0xfc00) === 0xd800;
+  return text.slice(inside(from) ? from + 1 : from, inside(to) ? to - 1 : to);
+}
+
+export function signedNumber(value, digits = 3) {
+  return value > 0 ? `+${number(value, digits)}` : number(value, digits);
 }
 
 export function number(value, digits = 3) {

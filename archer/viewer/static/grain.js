@@ -21,39 +21,44 @@ const STARTS = {
 // tokens and those without a value keep NaN and do not count.
 export function shades(response, metric, grain) {
   const values = response.values[metric];
-  const starts = Object.hasOwn(STARTS, grain) ? STARTS[grain] : null;
-  if (!starts || !values || response.text === undefined) return values;
+  if (!Object.hasOwn(STARTS, grain) || !values || response.text === undefined) return values;
   let known = kept.get(response);
   if (!known) kept.set(response, (known = new Map()));
   const key = `${grain}/${metric}`;
-  if (!known.has(key)) known.set(key, means(response, values, starts));
+  if (!known.has(key)) known.set(key, means(response, values, metric, grain));
   return known.get(key);
 }
 
-function means(response, values, starts) {
-  const shaded = new Float32Array(values.length).fill(NaN);
-  let first = 0;
+// The units of a response in order: {first, end, sum, count, extreme}; `extreme` is the token furthest from zero.
+export function unitsOf(response, metric, grain) {
+  const values = response.values[metric];
+  const starts = STARTS[grain];
+  const units = [];
+  let unit = null;
   let before = "";
-  let sum = 0;
-  let count = 0;
-  const close = (end) => {
-    for (let token = first; token < end; token += 1) if (values[token] === values[token]) shaded[token] = sum / count;
-    first = end;
-    sum = 0;
-    count = 0;
-  };
-  for (let token = 0; token < values.length; token += 1) {
+  for (let token = 0; token < response.span; token += 1) {
     const text = tokenText(response, token);
-    if (token && starts(before, text)) {
-      close(token);
+    if (!unit || starts(before, text)) {
+      unit = { first: token, end: token, sum: 0, count: 0, extreme: token };
+      units.push(unit);
       before = "";
     }
-    if (values[token] === values[token]) {
-      sum += values[token];
-      count += 1;
+    unit.end = token + 1;
+    const value = values?.[token];
+    if (value === value && value !== undefined) {
+      if (!unit.count || Math.abs(value) > Math.abs(values[unit.extreme])) unit.extreme = token;
+      unit.sum += value;
+      unit.count += 1;
     }
     before = text.trim() ? text : before + text; // a token that only continues a character has no text
   }
-  close(values.length);
+  return units;
+}
+
+function means(response, values, metric, grain) {
+  const shaded = new Float32Array(values.length).fill(NaN);
+  for (const { first, end, sum, count } of unitsOf(response, metric, grain)) {
+    for (let token = first; token < end; token += 1) if (values[token] === values[token]) shaded[token] = sum / count;
+  }
   return shaded;
 }

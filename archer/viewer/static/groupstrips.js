@@ -1,21 +1,26 @@
 // The responses of a group: a labelled row each, and one heat strip per pane.
 
 import { button, fill, h } from "./dom.js";
-import { count, number } from "./format.js";
+import { number } from "./format.js";
+import { Brush } from "./zoom.js";
+import { boundOf, isDark } from "./colour.js";
 import { rowHeight, Strip } from "./strip.js";
-import { isDark } from "./colour.js";
-import { verdictMark } from "./stepview.js";
+import { rowLabel } from "./rowlabel.js";
+import { sharedScale } from "./scales.js";
 
 export class GroupStrips {
-  // `events`: {pick(row, token), hover(response, token, point)}
+  // `events`: {pick(row, token), hover(response, token, point), zoom(text)}; without `zoom` there is none
   constructor(panes, events) {
     this.events = events;
     this.labels = h("div", { class: "striplabels", role: "group", "aria-label": "Responses of the group" });
     this.panes = Array.from({ length: panes }, (_, index) => {
       const canvas = h("canvas", { role: "img" });
       const cursor = h("i", { class: "stripcursor", hidden: true });
-      const node = h("div", { class: "strippane", "data-pane": index }, canvas, cursor);
-      const pane = { canvas, cursor, node, strip: new Strip(canvas) };
+      const caption = h("p", { class: "stripcaption", hidden: true });
+      const box = h("div", { class: "stripbox" }, canvas, cursor);
+      const node = h("div", { class: "strippane", "data-pane": index }, box, caption);
+      const pane = { canvas, cursor, caption, node, strip: new Strip(canvas) };
+      if (events.zoom) new Brush(canvas, box, (x) => pane.strip.positionAt(x), events.zoom);
       canvas.addEventListener("pointermove", (event) => this.hover(pane, event));
       canvas.addEventListener("pointerleave", () => events.hover(null, -1, null));
       canvas.addEventListener("click", (event) => {
@@ -28,14 +33,14 @@ export class GroupStrips {
     new ResizeObserver(() => this.resized()).observe(this.node);
   }
 
-  // `view`: {head, responses (in display order), metrics, scales, grain, keeps, current, token}
+  // `view`: {head, responses (in display order), metrics, scales, grain, keeps, current, token, beside, zoom, pooling}
   show(view) {
     const same = this.view && this.view.responses === view.responses && this.view.head === view.head;
     this.view = view;
     this.responses = view.responses;
     this.height = rowHeight(view.responses.length);
     if (!same) this.showLabels();
-    for (const label of this.labels.children) label.setAttribute("aria-pressed", Number(label.dataset.row) === view.current ? "true" : "false");
+    for (const label of this.labels.children) label.setAttribute("aria-pressed", [view.current, view.beside].includes(Number(label.dataset.row)) ? "true" : "false");
     this.paint();
   }
 
@@ -43,18 +48,9 @@ export class GroupStrips {
     const { head, responses } = this.view;
     fill(
       this.labels,
-      responses.map((response) => {
-        const { row } = response;
-        const verdict = head.verdict(row);
-        const label = button(
-          [verdictMark(verdict), h("b", {}, String(row)), h("span", {}, head.fact(row, "reward") === null ? "" : `r ${number(head.fact(row, "reward"), 2)}`), h("span", { class: "len" }, count(head.fact(row, "length")))],
-          () => this.events.pick(row, null),
-          {
-            class: "striplabel",
-            "data-row": row,
-            "aria-label": `Response ${row}, ${verdict ?? "no verdict"}, reward ${number(head.fact(row, "reward"))}, ${head.fact(row, "length")} tokens`,
-          },
-        );
+      responses.map(({ row }) => {
+        const { content, name, title } = rowLabel(head, row);
+        const label = button(content, () => this.events.pick(row, null), { class: "striplabel", "data-row": row, "aria-label": name, title });
         label.style.height = `${this.height}px`;
         return label;
       }),
@@ -69,23 +65,39 @@ export class GroupStrips {
     this.panes.forEach((pane, index) => {
       const width = widths[index];
       if (!width) return;
-      const key = [metrics[index], grain, Math.floor(width), this.height].join("/");
+      const { zoom = null, pooling = "mean" } = this.view;
+      const key = [metrics[index], grain, Math.floor(width), this.height, zoom, pooling].join("/");
       const pooled = pane.key === key && pane.responses === this.responses && pane.keeps === keeps;
       if (!pooled) {
-        pane.strip.show(this.responses, metrics[index], grain, keeps, width, this.height);
+        pane.strip.show(this.responses, { metric: metrics[index], grain, keeps, width, height: this.height, zoom, pooling });
         Object.assign(pane, { key, responses: this.responses, keeps });
       }
-      if (!pooled || pane.painted !== scales[index].key) pane.strip.paint(scales[index], isDark());
-      pane.painted = scales[index].key;
+      const scale = this.scaleOf(pane, scales[index], pooling, !pooled);
+      if (!pooled || pane.painted !== scale.key) pane.strip.paint(scale, isDark());
+      pane.painted = scale.key;
       pane.canvas.setAttribute("aria-label", `${metrics[index]} of ${this.responses.length} responses of step ${head.step}, one row each`);
       this.showCursor(pane);
     });
   }
 
+  // Means of many tokens are smaller than the tokens: their colours are bound by themselves, and it says so.
+  scaleOf(pane, scale, pooling, again) {
+    const { strip, caption } = pane;
+    const several = strip.perPixel > 1;
+    if (again) pane.bound = several && pooling === "mean" ? boundOf([strip.value]) : null;
+    caption.hidden = !several && !this.view.zoom;
+    const shown = pane.bound === null ? scale : sharedScale(scale.ramp, pane.bound, this.view.gamma ?? 1);
+    const each = `${number(strip.perPixel, 2)} tokens`;
+    const what = !several ? "" : pooling === "mean" ? `A pixel is the mean of ${each}; full colour at ${scale.ramp === "diverging" ? "±" : ""}${number(pane.bound, 2)}.` : `A pixel is the most extreme of ${each}.`;
+    caption.textContent = `${what}${this.view.zoom ? ` Tokens ${strip.range[0]} to ${strip.range[1] - 1}; double click for all.` : this.events.zoom && several ? " Drag to zoom." : ""}`.trim();
+    return shown;
+  }
+
   showCursor(pane) {
     const { current, token } = this.view;
     const index = this.responses.findIndex((response) => response.row === current);
-    pane.cursor.hidden = index < 0 || token === null || token === undefined;
+    const outside = token < pane.strip.range[0] || token >= pane.strip.range[1];
+    pane.cursor.hidden = index < 0 || token === null || token === undefined || outside;
     if (pane.cursor.hidden) return;
     pane.cursor.style.height = `${this.height}px`;
     pane.cursor.style.transform = `translate(${pane.strip.xOf(token) - 1}px, ${index * this.height}px)`;

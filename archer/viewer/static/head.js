@@ -25,6 +25,11 @@ export class StepHead {
     return metric ? metric[absolute ? "row_mean_abs" : "row_mean"][this.place.get(row)] : null;
   }
 
+  // How many values of a response are NaN or infinite though they were computed.
+  failures(row, name) {
+    return this.metric(name)?.row_failed?.[this.place.get(row)] ?? 0;
+  }
+
   rowsOf(group) {
     return this.numbers.filter((_, index) => this.rows.group[index] === group);
   }
@@ -44,6 +49,7 @@ export class StepHead {
       verdict: (row) => (this.fact(row, "accepted") ? 0 : 1),
       length: (row) => -this.fact(row, "length"),
       value: (row) => -(this.mean(row, metric, true) ?? -Infinity),
+      signed: (row) => this.mean(row, metric) ?? Infinity,
     }[order];
     return key ? rows.map((row) => [key(row), row]).sort((a, b) => a[0] - b[0] || a[1] - b[1]).map((pair) => pair[1]) : rows;
   }

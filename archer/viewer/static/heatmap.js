@@ -157,24 +157,17 @@ export class Heatmap {
   // Outline a token; `reveal` scrolls to it.
   select(token, reveal) {
     this.selected = token ?? -1;
-    if (reveal && token >= 0 && this.layout) {
-      const y = this.layout.lineOf(token) * LINE;
-      const { scrollTop } = this.node;
-      if (y < scrollTop + LINE || y > scrollTop + this.viewport - 2 * LINE) {
-        this.node.scrollTop = Math.max(0, y - this.viewport / 3);
-      }
-    }
+    if (reveal && token >= 0) this.reveal(token);
     this.schedule();
   }
 
-  // Where a token stands on the screen, for a tooltip that the keyboard asked for.
-  pointOf(token) {
-    const pane = this.panes.find((candidate) => candidate.node.clientWidth > 0);
-    const box = pane.node.getBoundingClientRect();
-    const segment = this.layout.firstSegment[token];
-    return {
-      clientX: box.left + this.layout.x[segment] + this.layout.width[segment] / 2,
-      clientY: box.top + this.layout.line[segment] * LINE - this.node.scrollTop + LINE,
-    };
+  // Scroll to a token that is not well in sight.
+  reveal(token) {
+    if (!this.layout) return;
+    const y = this.layout.lineOf(token) * LINE;
+    const { scrollTop } = this.node;
+    if (y < scrollTop + LINE || y > scrollTop + this.viewport - 2 * LINE) {
+      this.node.scrollTop = Math.max(0, y - this.viewport / 3);
+    }
   }
 }

@@ -1,5 +1,6 @@
 // Lays the tokens of a response out in lines of a monospaced font; both panes share the result.
 
+import { isRtl, mirrorRuns } from "./rtl.js";
 import { tokenText } from "./pack.js";
 import { visible } from "./format.js";
 
@@ -85,6 +86,8 @@ export class Layout {
     }
     flush();
     this.lines = this.lineStart.length;
+    this.rtl = {}; // segments that stand in a right-to-left run
+    if (isRtl(response.text)) for (let line = 0; line < this.lines; line += 1) mirrorRuns(this, ...this.segmentsOf(line));
     this.height = this.lines * LINE;
     let segment = 0;
     for (let token = 0; token <= response.span; token += 1) {

@@ -10,18 +10,31 @@ export class Legend {
     this.ticks = h("div", { class: "ticks" });
     this.missing = h("canvas", { "aria-hidden": "true" });
     this.masked = h("canvas", { "aria-hidden": "true" });
+    this.failed = h("canvas", { "aria-hidden": "true" });
+    this.failedBox = swatch(this.failed, "failed", "it is NaN or infinite: the computation failed for this token");
+    this.meaning = h("p", { class: "meaning" });
     this.node = h(
       "div",
       { class: "legend" },
-      h("div", { class: "ramp" }, this.ramp, this.ticks),
-      swatch(this.missing, "no value", "it was not computed for this token"),
-      swatch(this.masked, "masked", "the token is outside the loss mask"),
+      h(
+        "div",
+        { class: "legendrow" },
+        h("div", { class: "ramp" }, this.ramp, this.ticks),
+        swatch(this.missing, "no value", "it was not computed for this token"),
+        swatch(this.masked, "masked", "the token is outside the loss mask"),
+        this.failedBox,
+      ),
+      this.meaning,
     );
   }
 
-  show(label, scale, dark) {
-    if (this.shown === scale && this.label === label) return; // a scale is shared while it stays the same
-    Object.assign(this, { shown: scale, label });
+  // `meaning`: [sentence, unit] or nothing; `failures`: how many values failed in what is shown
+  show(label, scale, dark, meaning = null, failures = 0) {
+    this.failedBox.hidden = !failures;
+    if (failures) this.failedBox.lastChild.previousSibling.textContent = `${failures.toLocaleString("en-US")} failed`;
+    if (this.shown === scale && this.label === label && this.said === meaning?.join()) return; // a scale is shared while it stays the same
+    Object.assign(this, { shown: scale, label, said: meaning?.join() });
+    fill(this.meaning, meaning && [meaning[0], meaning[1] && h("span", { class: "unit" }, ` ${meaning[1]}`)]);
     const width = 168;
     const context = sizeCanvas(this.ramp, width, 10);
     for (let x = 0; x < width; x += 1) {
@@ -34,9 +47,11 @@ export class Legend {
     this.ramp.setAttribute("aria-label", `${label}: colours from ${ticks[0]} to ${ticks[ticks.length - 1]}`);
     const special = specialColours(dark);
     paintMissing(this.missing, special);
-    const flat = sizeCanvas(this.masked, 16, 10);
-    flat.fillStyle = `rgb(${special.masked.join(",")})`;
-    flat.fillRect(0, 0, 16, 10);
+    for (const [canvas, colour] of [[this.masked, special.masked], [this.failed, special.failed]]) {
+      const flat = sizeCanvas(canvas, 16, 10);
+      flat.fillStyle = `rgb(${colour.join(",")})`;
+      flat.fillRect(0, 0, 16, 10);
+    }
   }
 }
 

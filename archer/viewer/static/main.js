@@ -53,6 +53,7 @@ class App {
     this.follower = new Follower(this.source, this.library.runs.length, (run, timeline) => this.grown(run, timeline));
     if (this.library.follow) this.follower.start(this.timelines);
     if (this.library.static && this.store.state.step === null) await this.openStatic();
+    if (this.library.start && location.hash.replace("#", "") === "") this.store.open(this.library.start);
     this.store.subscribe(() => this.render());
     await this.render();
   }
@@ -171,7 +172,7 @@ class App {
     const rows = this.views.work.rowOrder();
     const at = rows.indexOf(state.response);
     const next = at < 0 ? (direction > 0 ? 0 : rows.length - 1) : at + direction;
-    if (rows[next] !== undefined) this.store.go({ response: rows[next], token: null });
+    if (rows[next] !== undefined) this.views.work.pick(rows[next], null);
   }
 
   compare() {
@@ -200,9 +201,8 @@ class App {
   listen() {
     const arrow = (event) => {
       const { state } = this.store;
-      if (state.response === null || state.vs || !this.main.contains(this.views.work.node)) return false;
-      this.views.work.response.move(event.key);
-      return true;
+      if (state.group === null || state.vs || !this.main.contains(this.views.work.node)) return false;
+      return this.views.work.move(event.key);
     };
     const newest = () => {
       const { steps } = this.timelines[this.store.state.run];

@@ -14,7 +14,7 @@ export function unpack(buffer) {
   return { header, arrays };
 }
 
-// [{row, span, mask, values: {metric: Float32Array}, ids, starts, text, prompt}]
+// [{row, span, mask, values: {metric: Float32Array}, failed: {metric: Uint8Array}, ids, starts, text, prompt}]
 export function responsesOf(buffer) {
   const { header, arrays } = unpack(buffer);
   const decoder = new TextDecoder();
@@ -24,7 +24,8 @@ export function responsesOf(buffer) {
     const end = token + header.spans[index];
     const values = {};
     for (const name of header.metrics) values[name] = arrays[`metric:${name}`].subarray(token, end);
-    const response = { row, span: header.spans[index], mask: arrays.mask.subarray(token, end), values };
+    const response = { row, span: header.spans[index], mask: arrays.mask.subarray(token, end), values, failed: {} };
+    for (const name of header.metrics) if (arrays[`failed:${name}`]) response.failed[name] = arrays[`failed:${name}`].subarray(token, end);
     if (arrays.text) {
       const textEnd = byte + header.text_bytes[index];
       response.ids = arrays.ids.subarray(token, end);

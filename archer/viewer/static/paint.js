@@ -24,9 +24,10 @@ function hatch(context, x, y, width, height, colour) {
   context.restore();
 }
 
-// `view`: {layout, response, values, scale, keep, hits, hover, selected, dark, inks: {dark, light, muted, accent, match}}
+// `view`: {layout, response, values, failed, scale, keep, hits, under: {values, scale} of a second metric as a line,
+// differs: flags of tokens that another response lacks, parts: the token where the two part, hover, selected, dark, inks: {dark, light, muted, accent, match}}
 export function paintLines(context, view, width, height, scrollTop) {
-  const { layout, response, values, scale, keep, hits, inks } = view;
+  const { layout, response, values, scale, keep, hits, failed, under, differs, parts, inks } = view;
   const special = specialColours(view.dark);
   const css = (rgb) => `rgb(${rgb.join(",")})`;
   context.clearRect(0, 0, width, height);
@@ -50,6 +51,10 @@ export function paintLines(context, view, width, height, scrollTop) {
         context.fillStyle = css(special.masked);
         context.fillRect(x, y + TOP, box, BOX);
         ink = inks.muted;
+      } else if (failed && failed[token]) {
+        context.fillStyle = css(special.failed);
+        context.fillRect(x, y + TOP, Math.max(box - 0.5, 1), BOX);
+        ink = "#ffffff";
       } else if (!values || values[token] !== values[token]) {
         hatch(context, x, y + TOP, box, BOX, css(special.missingLine));
       } else {
@@ -61,15 +66,26 @@ export function paintLines(context, view, width, height, scrollTop) {
         if (!faded) ink = scale.ink[index];
       }
       if (faded) ink = inks.faded;
+      if (under) underline(context, under, token, x, y + TOP + BOX, box);
+      if (differs && differs[token]) {
+        context.fillStyle = page;
+        context.fillRect(x, y + TOP - 2, box, 1.5);
+      }
+      if (token === parts && segment === layout.firstSegment[token]) {
+        context.fillStyle = inks.accent;
+        context.fillRect(x - 3, y, 3, LINE);
+      }
       if (hits && hits[token]) {
         context.fillStyle = inks.match;
         context.fillRect(x, y + TOP + BOX - 1, box, 3);
       }
-      add(runs, layout.text[segment], layout.plain[segment], x, ink, layout.advance);
+      add(runs, layout.text[segment], layout.plain[segment], x, ink, layout.advance, layout.rtl[segment]);
     }
     const middle = y + TOP + BOX / 2 + 1;
     for (const run of runs) {
       context.fillStyle = run.ink;
+      context.direction = run.rtl ? "rtl" : "ltr";
+      context.textAlign = "left"; // whatever the direction, x is the left edge
       context.fillText(run.text, run.x, middle);
       if (run.plain && run.text.includes(" ")) {
         context.globalAlpha = 0.32;
@@ -84,19 +100,26 @@ export function paintLines(context, view, width, height, scrollTop) {
   outline(context, view, view.selected, scrollTop, inks.accent, 2, 2);
 }
 
+function underline(context, { values, scale }, token, x, y, width) {
+  const value = values?.[token];
+  if (value === undefined || value !== value) return;
+  context.fillStyle = scale.css[scale.index(value)];
+  context.fillRect(x, y, Math.max(width - 0.5, 1), 3);
+}
+
 // Blanks as dots, everything else as a blank: drawn faintly over the text.
 function dots(text) {
   return text.replace(/[^ ]/g, "\t").replaceAll(" ", "·").replaceAll("\t", " ");
 }
 
 // Neighbouring plain pieces of one ink become one call: drawing text is what a frame spends its time on.
-function add(runs, text, plain, x, ink, advance) {
+function add(runs, text, plain, x, ink, advance, rtl) {
   if (!text) return;
   const before = runs[runs.length - 1];
-  if (plain && before && before.plain && before.ink === ink && Math.abs(before.x + before.text.length * advance - x) < 0.01) {
+  if (plain && !rtl && before && before.plain && !before.rtl && before.ink === ink && Math.abs(before.x + before.text.length * advance - x) < 0.01) {
     before.text += text;
   } else {
-    runs.push({ text, x, ink, plain });
+    runs.push({ text, x, ink, plain, rtl });
   }
 }
 

@@ -1,22 +1,23 @@
 // Level three: one response, its facts, its text twice, the metrics over position, the chosen token in detail.
 
 import { fill, h } from "./dom.js";
-import { count, number, visible } from "./format.js";
 import { Heatmap } from "./heatmap.js";
-import { PositionChart } from "./chart.js";
+import { PositionChart } from "./positionchart.js";
 import { isDark } from "./colour.js";
-import { matchTokens, prepare, queryOf, unsearched } from "./search.js";
+import { matchTokens } from "./search.js";
+import { parseZoom } from "./zoom.js";
+import { Rendered } from "./rendered.js";
+import { responseTitle } from "./responsefacts.js";
 import { shades } from "./grain.js";
 import { passing } from "./tokens.js";
 import { tokenFacts, tokenName } from "./tooltip.js";
-import { verdictMark } from "./stepview.js";
 
 export class ResponseView {
   constructor(store, source, tooltip) {
     Object.assign(this, { store, source, tooltip });
     this.facts = h("h2", { class: "responsetitle" });
     this.inspector = h("aside", { class: "inspector", "aria-label": "The chosen token" });
-    this.charts = [0, 1].map(() => new PositionChart((token) => store.go({ token })));
+    this.charts = [0, 1].map(() => new PositionChart((token) => store.go({ token }), (zoom) => store.go({ zoom })));
     this.heatmap = new Heatmap(2, {
       hover: (token, event) => this.hover(token, event),
       select: (token) => store.go({ token }),
@@ -28,8 +29,9 @@ export class ResponseView {
       { class: "response" },
       this.facts,
       h("div", { class: "grid" }, h("div", { class: "rail" }), this.charts.map((chart) => chart.node)),
-      h("div", { class: "grid texts" }, this.inspector, this.heatmap.node),
+      (this.texts = h("div", { class: "grid texts" }, this.inspector, this.heatmap.node)),
     );
+    this.rendered = new Rendered(() => source.renderWorker());
   }
 
   // `view`: {context, response, metrics, scales, filter, active}
@@ -39,14 +41,18 @@ export class ResponseView {
     const moved = this.view?.response !== response;
     this.view = view;
     this.node.hidden = false;
-    if (moved) this.showFacts(head, response);
+    if (moved) fill(this.facts, responseTitle(head, response.row));
     const found = filter.search && !filter.search.error ? matchTokens(response, filter.search) : null;
     this.matches = found?.starts ?? [];
+    if (state.rendered) this.texts.append(this.rendered.node);
+    else this.rendered.node.remove();
+    this.texts.classList.toggle("withrendered", Boolean(state.rendered));
+    this.rendered.show(state.rendered ? response : null);
     const keep = active ? passing(response, filter) : null;
     this.heatmap.show({
       response,
       dark: isDark(),
-      panes: metrics.map((metric, index) => ({ values: shades(response, metric, state.grain), scale: scales[index], keep, hits: found?.flags ?? null })),
+      panes: metrics.map((metric, index) => ({ values: shades(response, metric, state.grain), failed: response.failed[metric], scale: scales[index], keep, hits: found?.flags ?? null })),
     });
     const token = state.token === null ? null : Math.min(Math.max(state.token, 0), response.span - 1);
     const reveal = moved || token !== this.token;
@@ -55,26 +61,11 @@ export class ResponseView {
     this.charts.forEach((chart, index) => {
       chart.visible = this.heatmap.visibleTokens();
       chart.selected = token;
-      chart.show(response, shades(response, metrics[index], state.grain), scales[index], metrics[index]);
+      chart.show(response, shades(response, metrics[index], state.grain), scales[index], metrics[index], { zoom: parseZoom(state.zoom), pooling: state.pool });
     });
     this.showInspector();
     const place = token === null ? -1 : this.matches.indexOf(token);
     return { matches: this.matches.length, place: place < 0 ? null : place };
-  }
-
-  showFacts(head, response) {
-    const { row } = response;
-    const facts = [];
-    if (head.verdict(row)) facts.push(head.verdict(row));
-    if (head.fact(row, "reward") !== null) facts.push(`reward ${number(head.fact(row, "reward"))}`);
-    facts.push(`${count(head.fact(row, "length"))} tokens`);
-    for (const metric of head.metrics) {
-      const absolute = metric.ramp === "diverging";
-      facts.push(`mean ${absolute ? `|${metric.name}|` : metric.name.replaceAll("_", " ")} ${number(head.mean(row, metric.name, absolute))}`);
-    }
-    facts.push(`rollout row ${head.fact(row, "response_index")}`);
-    const said = (head.fact(row, "said") ?? []).map(([name, text]) => h("div", { class: "said" }, h("b", {}, visible(name)), ` ${visible(text)}`));
-    fill(this.facts, verdictMark(head.verdict(row)), ` Response ${row} `, h("span", { class: "lead" }, facts.join(" · ")), said);
   }
 
   showInspector() {
@@ -114,26 +105,6 @@ export class ResponseView {
     if (key === "End") to = response.span - 1;
     this.store.go({ token: to });
     this.tooltip.say(context.head, response, to);
-    requestAnimationFrame(() => this.tooltip.show(context.head, response, to, this.heatmap.pointOf(to)));
-  }
-
-  // To the next or previous match of what is in the search field now, which may not be on the screen yet.
-  jump(direction) {
-    const { state } = this.store;
-    const current = () => queryOf(this.store.state.q, this.store.state.regex, this.store.state.case);
-    const search = current();
-    if (!this.view || this.view.response.row !== state.response || !search || search.error) return;
-    if (unsearched(search, [this.view.response]).length) {
-      prepare(search, [this.view.response], this.source.regexes).then(() => search === current() && this.jump(direction));
-      return;
-    }
-    const { starts } = matchTokens(this.view.response, search);
-    if (!starts.length) return;
-    const from = state.token ?? -1;
-    const next =
-      direction > 0
-        ? (starts.find((start) => start > from) ?? starts[0])
-        : (starts.findLast((start) => start < from) ?? starts[starts.length - 1]);
-    this.store.go({ token: next });
+    this.tooltip.hide(); // the same stands beside the text, where it covers nothing
   }
 }

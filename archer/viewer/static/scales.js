@@ -1,5 +1,6 @@
 // The colour scale of a metric as the user set it: bound by the step, the group or the response.
 
+import { shades } from "./grain.js";
 import { boundOf, isDark, Scale } from "./colour.js";
 
 const KEPT = 16;
@@ -14,25 +15,19 @@ export function sharedScale(ramp, bound, gamma) {
   return scales.get(key);
 }
 
-function cachedBound(responses, metric) {
-  let known = bounds.get(responses);
-  if (!known) bounds.set(responses, (known = {}));
-  known[metric] ??= boundOf(responses.map((response) => response.values[metric] ?? new Float32Array(0)));
-  return known[metric];
-}
-
-function responseBound(response, metric) {
-  let known = bounds.get(response);
-  if (!known) bounds.set(response, (known = {}));
-  known[metric] ??= boundOf([response.values[metric] ?? new Float32Array(0)]);
-  return known[metric];
+// Means of units spread less than tokens do: their bound is their own.
+function cachedBound(owner, responses, metric, grain) {
+  let known = bounds.get(owner);
+  if (!known) bounds.set(owner, (known = {}));
+  known[`${grain}/${metric}`] ??= boundOf(responses.map((response) => shades(response, metric, grain) ?? new Float32Array(0)));
+  return known[`${grain}/${metric}`];
 }
 
 export function scaleFor(state, head, metric, group, response) {
   const described = head.metric(metric);
   if (!described) return sharedScale("sequential", 1, state.gamma);
   let { bound } = described;
-  if (state.scale === "group" && group) bound = cachedBound(group, metric);
-  if (state.scale === "response" && response) bound = responseBound(response, metric);
+  if (state.scale === "response" && response) bound = cachedBound(response, [response], metric, state.grain);
+  else if ((state.scale === "group" || state.grain !== "token") && group) bound = cachedBound(group, group, metric, state.grain);
   return sharedScale(described.ramp, bound, state.gamma);
 }

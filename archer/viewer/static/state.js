@@ -26,6 +26,11 @@ const DEFAULTS = {
   verdict: "all",
   find: "",
   vs: "",
+  beside: "",
+  pool: "mean",
+  zoom: "",
+  unit: "sentence",
+  rendered: 0,
 };
 
 export function parse(hash) {
@@ -98,6 +103,13 @@ export class Store {
     if (moved) this.write((address) => (location.hash = address));
     // With the whole address: inside a notebook's frame a bare #fragment would be one of the notebook's page.
     else this.timer = setTimeout(() => this.write((address) => location.replace(location.href.split("#")[0] + address)), 150);
+  }
+
+  // A place given as an address, as if the page had been opened there.
+  open(address) {
+    this.state = parse(address);
+    this.notify();
+    this.write((text) => location.replace(location.href.split("#")[0] + text));
   }
 
   write(put) {

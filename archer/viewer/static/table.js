@@ -78,7 +78,7 @@ export class DataTable {
     const cells = this.columns.map((column, index) => {
       const content = column.cell ? column.cell(row) : String(column.value(row) ?? "–");
       const first = index === 0 && pick ? button(content, () => pick(row), { class: "rowlink" }) : content;
-      return h("td", { class: column.text ? "text" : "num" }, first);
+      return h("td", { class: `${column.text ? "text" : "num"}${column.wide ? " wide" : ""}` }, first);
     });
     const line = h("tr", { class: current?.(row) ? "current" : null, "data-clickable": Boolean(pick) }, cells);
     if (pick) {

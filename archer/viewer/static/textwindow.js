@@ -40,9 +40,15 @@ export class TextWindow {
       const node = h("div", { class: "textline" });
       node.style.top = `${line * LINE}px`;
       node.style.left = `${INSET}px`;
+      let flow = INSET; // where the span would stand by itself
       for (let segment = from; segment < Math.min(to, from + MAX_TOKENS); segment += 1) {
         const span = h("span", { "data-token": layout.token[segment], dir: "ltr" }, layout.text[segment]);
         span.style.width = `${layout.width[segment]}px`;
+        if (layout.rtl[segment]) {
+          span.dir = "rtl";
+          span.style.left = `${layout.x[segment] - flow}px`;
+        }
+        flow += layout.width[segment];
         node.append(span);
       }
       lines.push(node);

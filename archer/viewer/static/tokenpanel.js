@@ -1,19 +1,21 @@
 // Tables of tokens: the highest and lowest, sorted lists, distinct tokens; of a response, its group or the step.
 
 import { button, download, fill, h, segmented, select } from "./dom.js";
-import { count, number, percent, visibleBlanks } from "./format.js";
+import { contextCell, tokenCell } from "./tokencells.js";
+import { count, number, percent } from "./format.js";
 import { DataTable } from "./table.js";
 import { countMatches, distinct, filterOf, filters, gather, ordered, spread } from "./tokens.js";
 import { prepare } from "./search.js";
 import { statsTable } from "./stats.js";
+import { failureOf } from "./tooltip.js";
 import { tokenText } from "./pack.js";
 import { csv } from "./csv.js";
+import { UNITS, UnitTable } from "./unittable.js";
 
-const TABLES = [["extremes", "Highest & lowest"], ["list", "All tokens"], ["distinct", "Distinct tokens"], ["statistics", "Statistics"]];
+const TABLES = [["extremes", "Highest & lowest"], ["list", "All tokens"], ["units", "Sentences & lines"], ["distinct", "Distinct tokens"], ["statistics", "Statistics"]];
 const ORDERS = [["position", "by position"], ["ascending", "ascending"], ["descending", "descending"]];
 const AMOUNTS = [10, 20, 50, 100, 500, 2000];
 const ASK_FIRST = 400000;
-const AROUND = 24;
 
 export class TokenPanel {
   constructor(store, source) {
@@ -34,7 +36,7 @@ export class TokenPanel {
     const metric = head.metric(state.metric)?.name ?? head.metric(state.right)?.name ?? head.metrics[0].name;
     const place = `${head.run}/${head.step}/${head.version}/${scope}/${scope === "step" ? "" : state.group}/${scope === "response" ? state.response : ""}`;
     Object.assign(this, { context, scope, metric, filter: filterOf(state, head) });
-    const key = [place, metric, state.table, state.order, state.k, state.q, state.regex, state.case, state.by, state.right, state.lo, state.hi].join("\u0000");
+    const key = [place, metric, state.table, state.order, state.k, state.q, state.regex, state.case, state.by, state.left, state.right, state.lo, state.hi, state.unit].join("\u0000");
     if (key === this.shownKey) return;
     this.showControls();
     this.note.textContent = place === this.place ? "" : "Loading tokens …";
@@ -77,7 +79,7 @@ export class TokenPanel {
 
   showControls() {
     const { state, head, scopes } = this.context;
-    const key = JSON.stringify([state.table, scopes, this.scope, head.metrics.map((metric) => metric.label), this.metric, state.order, state.k]);
+    const key = JSON.stringify([state.table, scopes, this.scope, head.metrics.map((metric) => metric.label), this.metric, state.order, state.k, state.unit]);
     if (key === this.controlsKey) return;
     this.controlsKey = key;
     const go = (name) => (value) => this.store.go({ [name]: value });
@@ -87,6 +89,7 @@ export class TokenPanel {
       segmented("Table", TABLES, state.table, go("table")),
       scopes.length > 1 && segmented("Tokens of", scopes.map((name) => [name, name]), this.scope, go("scope")),
       state.table !== "statistics" && select("Metric of the table", head.metrics.map((metric) => [metric.name, metric.label]), this.metric, go("metric")),
+      state.table === "units" && select("Unit", UNITS, this.grain(), go("unit")),
       state.table === "list" && select("Order", ORDERS, state.order, go("order")),
       state.table !== "statistics" && select("How many", [...new Set([...AMOUNTS, state.k])].sort((a, b) => a - b).map((amount) => [amount, `${count(amount)} rows`]), state.k, (value) => this.store.go({ k: Number(value) })),
       button("CSV", () => this.exportCsv(), { class: "quiet", title: "Download the rows shown here (e)", id: "csv" }),
@@ -101,8 +104,31 @@ export class TokenPanel {
     else if (filters(this.filter)) this.note.textContent = "Only tokens that pass the filters above.";
     if (state.table === "statistics") this.renderStatistics();
     else if (state.table === "distinct") this.renderDistinct();
+    else if (state.table === "units") this.renderUnits(state);
     else if (state.table === "list") this.renderList(gather(this.responses, this.filter, this.metric, false), state);
     else this.renderExtremes(gather(this.responses, this.filter, this.metric, true), state);
+  }
+
+  grain() {
+    const { unit } = this.context.state;
+    return UNITS.some(([name]) => name === unit) ? unit : UNITS[0][0];
+  }
+
+  renderUnits({ k }) {
+    const { head } = this.context;
+    this.units ??= new UnitTable((row, token) => this.go(row, token));
+    const { node, csv: written } = this.units.show({ head, responses: this.responses, metric: this.metric, grain: this.grain(), filter: this.filter, active: filters(this.filter), k });
+    this.exported = written;
+    fill(this.body, node);
+  }
+
+  // To a token of a response; while two responses are side by side the text stays so.
+  go(row, token) {
+    const { head } = this.context;
+    const { state } = this.store;
+    const beside = state.response === null || state.beside !== "" ? "nearest" : "";
+    this.store.go({ group: head.fact(row, "group"), response: row, token, beside: state.group === null ? "" : state.response === row ? state.beside : beside });
+    document.querySelector(".workview .texts")?.scrollIntoView({ block: "nearest" });
   }
 
   rowsOf(found, order, k) {
@@ -178,9 +204,9 @@ export class TokenPanel {
     const columns = [
       fact("position", "Pos", (row) => row.position, count),
       { key: "token", label: "Token", text: true, value: (row) => tokenText(row.response, row.position), cell: (row) => tokenCell(tokenText(row.response, row.position)) },
-      ...this.metricColumns(head),
+      ...this.metricColumns(head, state.table === "list" ? null : [this.metric, state.left, state.right]),
       ...(several ? [fact("response", "Resp.", (row) => row.response.row, String), { key: "verdict", label: "", text: true, value: (row) => head.verdict(row.response.row), cell: (row) => ({ accepted: "✓", rejected: "✕" })[head.verdict(row.response.row)] ?? "" }] : []),
-      { key: "context", label: "Context", text: true, cell: (row) => contextCell(row.response, row.position), sortable: false, value: null },
+      { key: "context", label: "Context", text: true, cell: (row) => contextCell(row.response, row.position), sortable: false, wide: true, value: null },
     ];
     const hidden = [
       ["run", () => head.run],
@@ -195,19 +221,25 @@ export class TokenPanel {
       empty: filters(this.filter) ? "Nothing passes the filters." : `No token here has a value of ${this.metric.replaceAll("_", " ")}.`,
       sortable: false,
       page: state.k,
-      pick: (row) => this.store.go({ group: head.fact(row.response.row, "group"), response: row.response.row, token: row.position }),
+      pick: (row) => this.go(row.response.row, row.position),
     });
-    const written = [...hidden.map(([key, value]) => ({ key, value })), ...columns.filter((column) => column.value && column.key !== "response" && column.key !== "verdict")];
+    const written = [
+      ...hidden.map(([key, value]) => ({ key, value })),
+      ...columns.filter((column) => column.key === "position" || column.key === "token"),
+      ...this.metricColumns(head, null),
+    ];
     table.csv = () => csv(written.map((column) => [column.csv ?? column.key, column.value]), table.visibleRows());
     table.written = written;
     return table;
   }
 
-  metricColumns(head) {
+  // The table's own metric first; `names` limits them, so that there is room for the context.
+  metricColumns(head, names) {
     const chosen = head.metric(this.metric);
-    return [chosen, ...head.metrics.filter((metric) => metric !== chosen)].map((metric) => {
+    const others = head.metrics.filter((metric) => metric !== chosen && (!names || names.includes(metric.name)));
+    return [chosen, ...others].map((metric) => {
       const get = (row) => row.response.values[metric.name]?.[row.position] ?? NaN;
-      return { key: metric.name, label: metric.name.replaceAll("_", " "), value: get, cell: (row) => number(get(row), 4) };
+      return { key: metric.name, label: metric.name.replaceAll("_", " "), value: get, cell: (row) => failureOf(row.response, metric.name, row.position)?.split(":")[0] ?? number(get(row), 4) };
     });
   }
 
@@ -224,16 +256,4 @@ function whenIdle() {
     if (window.requestIdleCallback) requestIdleCallback(() => resolve(), { timeout: 400 });
     else setTimeout(resolve, 60);
   });
-}
-
-export function tokenCell(text) {
-  return h("code", { class: "tok" }, text === "" ? "…" : visibleBlanks(text));
-}
-
-function contextCell(response, position) {
-  const at = response.starts[position];
-  const text = tokenText(response, position);
-  const before = visibleBlanks(response.text.slice(Math.max(0, at - AROUND), at)).replaceAll("·", " ");
-  const after = visibleBlanks(response.text.slice(at + text.length, at + text.length + AROUND)).replaceAll("·", " ");
-  return h("span", { class: "context", dir: "ltr" }, before, h("b", {}, visibleBlanks(text).replaceAll("·", " ")), after);
 }

@@ -64,8 +64,9 @@ export class Toolbar {
   }
 
   showColours(state) {
-    const scales = SCALES.slice(0, state.response === null ? 2 : 3);
-    choose(this.slots.scale, "Colour scale", scales, scales.some(([name]) => name === state.scale) ? state.scale : "step", (scale) => this.store.go({ scale }));
+    // Means of units are known for the group on the page, not for the whole step.
+    const scales = SCALES.slice(state.grain === "token" ? 0 : 1, state.response === null ? 2 : 3);
+    choose(this.slots.scale, "Colour scale", scales, scales.some(([name]) => name === state.scale) ? state.scale : scales[0][0], (scale) => this.store.go({ scale }));
     choose(this.slots.grain, "Unit of colour", GRAINS, state.grain, (grain) => this.store.go({ grain }));
     const panes = [["left", `show ${state.left.replaceAll("_", " ")}`], ["right", `show ${state.right.replaceAll("_", " ")}`]];
     const pane = state.pane === "both" && NARROW.matches ? "left" : state.pane;

@@ -13,13 +13,20 @@ export function tokenFacts(head, response, token, unit) {
     const values = response.values[metric.name];
     if (!values) continue;
     const value = values[token];
-    const text = !response.mask[token] ? "masked" : value !== value ? "no value" : number(value, 4);
+    const text = !response.mask[token] ? "masked" : value !== value ? (failureOf(response, metric.name, token) ?? "no value") : number(value, 4);
     facts.push([metric.name.replaceAll("_", " "), text]);
   }
   if (unit && response.mask[token] && response.text !== undefined) {
     for (const metric of new Set(unit.metrics)) facts.push([`${unit.grain} mean ${metric.replaceAll("_", " ")}`, number(shades(response, metric, unit.grain)[token], 4)]);
   }
   return facts;
+}
+
+const FAILURES = [null, "NaN: failed", "+inf: failed", "−inf: failed"]; // as archer/viewer/metrics.py counts them
+
+// What stands where a number should, null where nothing failed.
+export function failureOf(response, metric, token) {
+  return FAILURES[response.failed[metric]?.[token] ?? 0];
 }
 
 export function tokenName(response, token) {

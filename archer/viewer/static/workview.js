@@ -1,26 +1,31 @@
-// Levels two and three: the group's strips, and below them the chosen response, entropy and influence side by side.
+// Levels two and three: the group's strips, and below them two responses side by side, or one with two metrics.
 
 import { choose, fill, h } from "./dom.js";
-import { count, number, visible } from "./format.js";
 import { GroupStrips } from "./groupstrips.js";
+import { GroupTitle } from "./grouptitle.js";
+import { jumpToMatch } from "./jump.js";
 import { Legend } from "./legend.js";
+import { meaningOf, metadataOf } from "./meaning.js";
+import { PairView } from "./pairview.js";
+import { parseZoom } from "./zoom.js";
 import { prepare, unsearched } from "./search.js";
 import { ResponseView } from "./responseview.js";
 import { Toolbar } from "./toolbar.js";
+import { ViewBar } from "./viewbar.js";
 import { countMatches, filterOf, filters, paneMetrics, passing, stripTokens } from "./tokens.js";
 import { isDark } from "./colour.js";
-import { promptTail } from "./stepview.js";
 import { scaleFor } from "./scales.js";
 
-const ROW_ORDERS = [["row", "in order"], ["verdict", "accepted first"], ["reward", "by reward"], ["length", "by length"], ["value", "by mean |right|"]];
+const ROW_ORDERS = [["row", "in order"], ["verdict", "accepted first"], ["reward", "by reward"], ["length", "by length"], ["value", "by mean |right|"], ["signed", "by mean, lowest first"]];
 
 export class WorkView {
   constructor(store, source, tooltip, tokenPanel) {
     Object.assign(this, { store, source, tooltip, tokenPanel });
     this.response = new ResponseView(store, source, tooltip);
-    this.toolbar = new Toolbar(store, { jump: (direction) => this.response.jump(direction), colours: ["panes", "grain", "scale", "gamma"] });
-    this.title = h("h1");
-    this.notes = h("div");
+    this.pair = new PairView(store, source, tooltip);
+    this.viewbar = new ViewBar(store);
+    this.toolbar = new Toolbar(store, { jump: (direction) => this.jump(direction), colours: ["panes", "grain", "scale", "gamma"] });
+    this.title = new GroupTitle(source);
     this.orderBox = h("div", { class: "rail" });
     this.paneHeads = ["left", "right"].map((side) => {
       const legend = new Legend();
@@ -28,22 +33,22 @@ export class WorkView {
       return { side, legend, chooser, node: h("div", { class: "panehead", "data-pane": side === "left" ? 0 : 1 }, chooser, legend.node) };
     });
     this.strips = new GroupStrips(2, {
-      pick: (row, token) => store.go({ response: row, token }),
+      pick: (row, token) => this.pick(row, token),
       hover: (response, token, point) => this.hoverStrip(response, token, point),
+      zoom: (zoom) => store.go({ zoom }),
     });
     this.hint = h("p", { class: "hint", hidden: true });
-    this.prompt = h("details", { class: "prompt" });
-    this.save = h("a", { class: "action", id: "save", download: "", title: "This group as one HTML file that opens without a server" }, "Save as a page");
+    this.textSlot = h("div");
     this.panelSlot = h("div");
     this.node = h(
       "section",
       { class: "view workview" },
-      h("div", { class: "worktitle" }, this.title, this.prompt, this.save),
-      this.notes,
+      this.title.node,
       h("div", { class: "stickyhead" }, this.toolbar.node, h("div", { class: "grid panes" }, this.orderBox, this.paneHeads.map((pane) => pane.node))),
       this.strips.node,
       this.hint,
-      this.response.node,
+      this.viewbar.node,
+      this.textSlot,
       this.panelSlot,
     );
     this.strips.node.classList.add("grid");
@@ -67,51 +72,129 @@ export class WorkView {
     const { state, head } = context;
     const owner = state.response === null ? null : head.fact(state.response, "group");
     if (owner !== null && owner !== state.group) throw new Error(`Response ${state.response} belongs to group ${owner}: open #${state.step}/${owner}/${state.response}.`);
-    const metrics = paneMetrics(state, head);
-    const loaded = await Promise.all([
+    const [group, shown] = await Promise.all([
       stripTokens(this.source, head, state.group, state),
-      state.response === null ? null : this.source.response(head, state.response),
+      state.response === null ? null : this.shownResponses(state, head),
     ]);
     if (!current()) return;
-    const [group, response] = loaded;
     const filter = filterOf(state, head);
-    if (unsearched(filter.search, [...group, response]).length) {
-      this.toolbar.showSearching();
-      await prepare(filter.search, [...group, response], this.source.regexes);
-      if (!current()) return;
-    }
-    Object.assign(this, { context, group, metrics });
-    this.tooltip.unit = state.grain === "token" ? null : { grain: state.grain, metrics };
+    if (!(await this.search(filter, [...group, ...(shown ?? [])], current))) return;
+    Object.assign(this, { context, group, metrics: paneMetrics(state, head) });
+    this.tooltip.unit = state.grain === "token" ? null : { grain: state.grain, metrics: this.metrics };
     this.node.dataset.panes = state.pane;
     this.toolbar.show(context);
-    const titled = [head.run, head.step, head.version, state.group, state.response].join("/");
-    if (this.titled !== titled) {
-      this.titled = titled;
-      this.showTitle(response);
-      fill(this.notes, head.notes.map((note) => h("p", { class: "notice" }, note)));
-    }
-    const active = filters(filter);
-    const scales = metrics.map((metric) => scaleFor(state, head, metric, group, response));
-    this.showPaneHeads(scales);
-    this.strips.show({ head, responses: this.ordered(group), metrics, scales, keeps: this.keepsOf(group, filter, active), grain: state.grain, current: state.response, token: state.token });
-    this.showHint(group);
-    this.response.node.hidden = !response;
-    if (response) {
-      const facts = this.response.show({ context, response, metrics, scales, filter, active });
-      this.toolbar.showMatches(filter.search, facts.matches, facts.place);
-    } else {
-      this.toolbar.showMatches(filter.search, countMatches(group, filter.search), null);
-    }
+    this.title.show(context, shown?.[0]);
+    this.showGroup(filter, shown ?? this.opened(head, state.group));
     if (this.tokenPanel.node.parentNode !== this.panelSlot) this.panelSlot.append(this.tokenPanel.node);
-    const scopes = [...(response ? ["response"] : []), "group", ...(context.library.static ? [] : ["step"])];
-    this.tokenPanel.show({ ...context, scopes });
+    this.showPanel(shown ?? this.opened(head, state.group));
+    if (shown) this.prefetch();
+    else this.open(filter, current); // the strips do not wait for the text
+  }
+
+  // The responses whose text is on the page: the chosen one, and the one that lies beside it.
+  async shownResponses(state, head) {
+    const row = state.response;
+    let rows = [row];
+    if (row === null || state.beside !== "") {
+      const beside = /^\d+$/.test(state.beside) ? Number(state.beside) : null;
+      if (row !== null && beside !== null && beside !== row && head.fact(beside, "group") === state.group) rows = [row, beside];
+      else {
+        const pair = await this.source.pair(head, state.group, row);
+        rows = [pair.row, pair.beside].filter((each) => each !== null);
+      }
+    }
+    return Promise.all(rows.map((each) => this.source.response(head, each)));
+  }
+
+  // A group opens with a rejected response beside the nearest accepted one.
+  async open(filter, current) {
+    const { state, head } = this.context;
+    const shown = await this.shownResponses(state, head).catch(() => []);
+    if (!current() || !(await this.search(filter, shown, current))) return;
+    this.lastOpened = { head, group: state.group, shown };
+    this.showGroup(filter, shown);
+    this.showPanel(shown);
     this.prefetch();
+    this.node.dataset.opened = `${head.step}/${state.group}`;
+  }
+
+  // Tokens are those of the group until a response is chosen; sentences those of the response that it opened with.
+  showPanel([response]) {
+    const { context } = this;
+    const of = context.state.response !== null || (response && context.state.table === "units");
+    const scopes = [...(of ? ["response"] : []), "group", ...(context.library.static ? [] : ["step"])];
+    this.tokenPanel.show({ ...context, state: of ? { ...context.state, response: response.row } : context.state, scopes });
+  }
+
+  opened(head, group) {
+    return this.lastOpened?.head === head && this.lastOpened.group === group ? this.lastOpened.shown : [];
+  }
+
+  async search(filter, responses, current) {
+    if (!unsearched(filter.search, responses).length) return true;
+    this.toolbar.showSearching();
+    await prepare(filter.search, responses, this.source.regexes);
+    return current();
+  }
+
+  showGroup(filter, shown) {
+    const { context, group, metrics } = this;
+    const { state, head } = context;
+    const [response, beside] = shown;
+    this.shown = shown;
+    const active = filters(filter);
+    const scales = metrics.map((metric) => scaleFor(state, head, metric, group, state.response === null ? null : response));
+    this.showPaneHeads(scales);
+    this.strips.show({
+      head,
+      responses: this.ordered(group),
+      metrics,
+      scales,
+      keeps: this.keepsOf(group, filter, active),
+      grain: state.grain,
+      current: response?.row ?? null,
+      beside: beside?.row ?? null,
+      token: state.token,
+      zoom: parseZoom(state.zoom),
+      pooling: state.pool,
+      gamma: state.gamma,
+    });
+    this.showHint(group);
+    this.viewbar.show(context, shown);
+    const text = beside ? this.pair.node : this.response.node;
+    this.textSlot.hidden = !response;
+    if (this.textSlot.firstChild !== text) fill(this.textSlot, text);
+    let facts = { matches: countMatches(group, filter.search), place: null };
+    if (beside) facts = this.pair.show({ context, responses: shown, metrics, scales, filter, active, token: state.response === null ? null : clamped(state.token, response) });
+    else if (response) facts = this.response.show({ context, response, metrics, scales, filter, active });
+    if (state.response !== null) this.toolbar.showMatches(filter.search, facts.matches, facts.place);
+    else this.toolbar.showMatches(filter.search, countMatches(group, filter.search), null);
+  }
+
+  // Another response in place of the chosen one; while two are side by side, again with the nearest to it.
+  pick(row, token) {
+    const paired = this.shown?.length > 1;
+    this.store.go({ response: row, token, beside: paired ? "nearest" : this.store.state.beside });
+  }
+
+  move(key) {
+    if (this.shown?.length > 1) this.pair.move(key);
+    else if (this.store.state.response !== null) this.response.move(key);
+    else return false;
+    return true;
+  }
+
+  jump(direction) {
+    const [response, beside] = this.shown ?? [];
+    const { state } = this.store;
+    if (state.response !== null && response?.row !== state.response) return;
+    jumpToMatch(this.store, this.source, response, direction, (token) => this.store.go({ response: response.row, token, beside: beside ? String(beside.row) : state.beside }));
   }
 
   // A strip of nothing but missing values says why.
   showHint(group) {
     const { state, head } = this.context;
-    const absent = [...new Set(this.metrics)].filter((metric) => group.every(({ values }) => values[metric].every((value) => value !== value)));
+    const absent = [...new Set(this.metrics)].filter((metric) => group.every(({ values, failed }) => !failed[metric] && values[metric].every((value) => value !== value)));
     const verdicts = new Set(head.rowsOf(state.group).map((row) => head.verdict(row)));
     const why = absent.includes("influence") && verdicts.size === 1 && !verdicts.has(null) ? ` Influence contrasts accepted with rejected responses, and here all are ${[...verdicts][0]}.` : "";
     this.hint.hidden = !absent.length;
@@ -145,30 +228,15 @@ export class WorkView {
     return this.inOrder?.map((response) => response.row) ?? [];
   }
 
-  showTitle(response) {
-    const { state, head } = this.context;
-    const rows = head.rowsOf(state.group);
-    const good = rows.filter((row) => head.fact(row, "accepted")).length;
-    fill(
-      this.title,
-      `Group ${state.group} `,
-      h("span", { class: "lead" }, `${count(rows.length)} responses · ${head.rows.accepted ? `${good} accepted · ` : ""}mean reward ${number(mean(rows.map((row) => head.fact(row, "reward"))))}`),
-    );
-    const address = this.source.exportAddress(head, state.group);
-    this.save.hidden = address === null;
-    if (address !== null) this.save.href = address;
-    const entry = head.groups.find(({ group }) => group === state.group);
-    const text = response?.prompt ?? entry?.prompt ?? null;
-    fill(this.prompt, h("summary", {}, "Prompt ", text !== null && h("span", { class: "promptline" }, promptTail(text, 96))), h("pre", { dir: "ltr" }, text === null ? "This trace holds no prompts." : promptText(text)));
-  }
-
   showPaneHeads(scales) {
-    const { state, head } = this.context;
+    const { state, head, library } = this.context;
     choose(this.orderBox, "Order of the responses", ROW_ORDERS, state.rows, (rows) => this.store.go({ rows }));
     this.paneHeads.forEach(({ side, legend, chooser }, index) => {
       const options = head.metrics.map((metric) => [metric.name, metric.label]);
       choose(chooser, `Metric of the ${side} pane`, options, this.metrics[index], (value) => this.store.go({ [side]: value }), { class: "metric", id: `${side}-metric` });
-      legend.show(this.metrics[index], scales[index], isDark());
+      const metric = this.metrics[index];
+      const failed = head.rowsOf(state.group).reduce((sum, row) => sum + head.failures(row, metric), 0);
+      legend.show(metric, scales[index], isDark(), meaningOf(metric, scales[index].ramp, metadataOf(library, state.run)), failed);
     });
   }
 
@@ -180,18 +248,14 @@ export class WorkView {
     clearTimeout(this.prefetching);
     this.prefetching = setTimeout(() => {
       for (const row of [rows[at + 1], rows[at - 1]]) {
-        if (row !== undefined) this.source.response(head, row).then((response) => this.response.heatmap.prepare(response), () => {});
+        if (row === undefined) continue;
+        if (this.shown.length > 1) this.shownResponses({ ...state, response: row, beside: "nearest" }, head).then((pair) => this.pair.prepare(pair), () => {});
+        else this.source.response(head, row).then((response) => this.response.heatmap.prepare(response), () => {});
       }
     }, 60);
   }
 }
 
-// Line breaks stay, everything else that cannot be seen becomes a sign.
-export function promptText(text) {
-  return text.split("\n").map(visible).join("\n");
-}
-
-function mean(values) {
-  const known = values.filter((value) => value !== null);
-  return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
+function clamped(token, response) {
+  return token === null ? null : Math.min(Math.max(token, 0), response.span - 1);
 }

@@ -1,0 +1,33 @@
+// What the colours of a metric mean, in one sentence, and its unit.
+
+const CONTRAST = "Red: raising this token's probability also raises that of the accepted responses and lowers that of the rejected ones of its prompt; blue: the opposite.";
+// Their gradients carry the advantage's sign already; the contrast of accepted and rejected applies it again.
+const AGREES = "Red: this token's gradient agrees with those of the accepted responses more than with those of the rejected ones of its prompt; blue: the opposite.";
+const SIGNED_TWICE = `${AGREES} The gradients are of the training objective and carry the advantage's sign, so red is not “towards the accepted”.`;
+const NO_UNIT = "No unit: a product of gradients, to be compared within a group.";
+
+const MEANINGS = {
+  entropy: ["Stronger colour: the policy was less sure which token to write here.", "In nats, over the whole vocabulary."],
+  log_prob: ["Stronger colour: the token was less probable under the policy in training.", "In nats."],
+  rollout_log_prob: ["Stronger colour: the token was less probable when it was sampled.", "In nats."],
+  log_prob_difference: ["Red: training gives the token more probability than the rollout did; blue: less. Zero everywhere is right.", "In nats."],
+  ratio_change: ["Red: the update has made the token more probable than at sampling; blue: less.", "Importance ratio minus one."],
+  clipped: ["Red: clipped at the high side; blue: at the low side. A clipped token adds nothing to the gradient.", ""],
+  loss_weight: ["Stronger colour: the token's term counts more in the loss.", "A factor."],
+  credit: ["Stronger colour: the token gets more of its response's credit.", "A factor."],
+  advantage: ["Red: the token is reinforced; blue: it is discouraged.", "In units of the reward after normalisation."],
+};
+
+// `metadata`: the flat metadata of the run's traces
+export function meaningOf(metric, ramp, metadata) {
+  if (metric === "influence") {
+    const of = metadata["influence_trace.output_function"] ?? null;
+    const twice = of === "training_loss" || of === "log_prob_advantage";
+    return [of === "log_prob" ? CONTRAST : twice ? SIGNED_TWICE : AGREES, NO_UNIT];
+  }
+  return MEANINGS[metric] ?? [ramp === "diverging" ? "Red: above zero; blue: below." : "Stronger colour: further from zero.", ""];
+}
+
+export function metadataOf(library, run) {
+  return Object.assign({}, ...library.runs[run].traces.map((trace) => trace.metadata));
+}
