@@ -4,6 +4,7 @@ import { CompareView } from "./compareview.js";
 import { Follower } from "./follow.js";
 import { Header } from "./header.js";
 import { Help, listen } from "./keyboard.js";
+import { Notes } from "./notes.js";
 import { RunView } from "./runview.js";
 import { StepView } from "./stepview.js";
 import { Store } from "./state.js";
@@ -12,7 +13,9 @@ import { Tooltip } from "./tooltip.js";
 import { WorkView } from "./workview.js";
 import { button, fill, h } from "./dom.js";
 import { openSource } from "./api.js";
+import { savePng } from "./png.js";
 import { startTheme } from "./theme.js";
+import { visible } from "./format.js";
 
 class App {
   constructor(root) {
@@ -22,8 +25,10 @@ class App {
     this.help = new Help();
     const panel = new TokenPanel(this.store, this.source);
     this.panel = panel;
+    this.notes = new Notes(this.store, this.source);
+    this.notes.changed = () => this.markNotes();
     this.views = {
-      run: new RunView(this.store),
+      run: new RunView(this.store, this.source, this.tooltip, this.notes),
       step: new StepView(this.store, this.source, panel),
       work: new WorkView(this.store, this.source, this.tooltip, panel),
       compare: new CompareView(this.store, this.source, this.tooltip),
@@ -32,6 +37,8 @@ class App {
       step: (direction) => this.stepBy(direction),
       compare: () => this.compare(),
       help: () => this.help.open(),
+      note: () => this.notes.open(),
+      png: () => this.savePng(),
       theme: () => this.recolour(),
       follow: () => this.toggleFollow(),
     });
@@ -45,6 +52,7 @@ class App {
   async start() {
     try {
       this.library = await this.source.library();
+      if (!this.library.static) this.store.nameRuns(this.library.runs);
       this.timelines = await Promise.all(this.library.runs.map((run) => this.source.timeline(run.run)));
     } catch (error) {
       this.fail(error);
@@ -68,11 +76,12 @@ class App {
     const current = () => ticket === this.ticket;
     const state = this.store.state;
     if (!this.library.runs[state.run]) {
-      this.fail(new Error(`There is no run ${state.run} here.`));
+      this.failRun(state);
       return;
     }
     const context = { state, library: this.library, timelines: this.timelines, following: this.follower.on };
     this.header.show(context);
+    this.loadNotes(state);
     document.title = this.titleOf(state);
     try {
       if (state.step === null) {
@@ -94,7 +103,10 @@ class App {
         this.place("work");
         await this.views.work.show(context, current);
       }
-      if (current()) document.documentElement.dataset.shown = `${state.run}/${state.step}/${state.group}/${state.response}`;
+      if (current()) {
+        document.documentElement.dataset.shown = `${state.run}/${state.step}/${state.group}/${state.response}`;
+        this.markNotes();
+      }
     } catch (error) {
       if (current()) this.fail(error);
     }
@@ -102,7 +114,7 @@ class App {
 
   titleOf(state) {
     const parts = [state.step !== null && `step ${state.step}`, state.group !== null && `group ${state.group}`, state.response !== null && `response ${state.response}`];
-    return [this.library.runs[state.run].name, ...parts.filter(Boolean)].join(" · ");
+    return [visible(this.library.runs[state.run].name), ...parts.filter(Boolean)].join(" · ");
   }
 
   place(name) {
@@ -128,6 +140,32 @@ class App {
       this.main,
       h("section", { class: "view failure", role: "alert" }, h("h1", {}, damaged ? `Step ${state.step} cannot be read` : "Nothing to show here"), h("p", { class: "notice damaged" }, error.message), h("p", {}, withCode(advice))),
     );
+  }
+
+  // An address may name a run that this viewer does not hold: the ones it holds are offered.
+  failRun(state) {
+    this.fail(new Error(`This viewer holds no run ${visible(state.wanted ?? String(state.run))}.`));
+    const choices = this.library.runs.map((run) => h("li", {}, button(visible(run.name), () => this.store.go({ run: run.run, step: null, group: null, response: null, token: null, vs: "" }), { class: "rowlink" })));
+    this.main.firstChild.append(h("p", {}, "It holds:"), h("ul", {}, choices));
+  }
+
+  async loadNotes({ run }) {
+    if (this.notedRun === run) return;
+    this.notedRun = run;
+    await this.notes.load(run);
+    this.notes.show();
+    this.markNotes();
+  }
+
+  markNotes() {
+    this.notes.mark(this.main, this.store.state, this.header.noteButton);
+    this.header.noteButton.hidden = Boolean(this.library?.static);
+  }
+
+  savePng() {
+    const { state } = this.store;
+    const parts = ["archer", this.library.runs[state.run]?.name, ...["step", "group", "response"].filter((name) => state[name] !== null).map((name) => `${name}-${state[name]}`)];
+    return savePng(this.main.firstChild ?? this.main, parts.join("-")).catch((error) => this.fail(error));
   }
 
   recolour() {
@@ -218,6 +256,8 @@ class App {
       l: newest,
       u: () => this.up(),
       c: () => this.compare(),
+      m: () => !this.library.static && this.notes.open(),
+      s: () => this.savePng(),
       e: () => this.panel.exportCsv(),
       t: () => {
         document.getElementById("theme").click();
