@@ -42,7 +42,7 @@ def test_two_steps_are_compared_side_by_side(page: Page, small: str) -> None:
     page.locator('[data-side="B"] .striplabel').nth(2).click()
     expect(page.locator('[data-side="B"] h3')).to_contain_text("Response 6")
     expect(page.locator('[data-side="A"] h3')).to_contain_text("Response 4")  # the same prompt
-    page.wait_for_function("() => decodeURIComponent(location.hash).includes('vs=0:1/1/6')")
+    page.wait_for_function("() => decodeURIComponent(location.hash).includes('vs=small:1/1/6')")
     page.keyboard.press("c")
     expect(page.get_by_role("heading", level=1)).to_contain_text("Group 1")
 

@@ -30,6 +30,7 @@ function draw(context, element, budget) {
   budget.left -= 1;
   const style = getComputedStyle(element);
   if (style.display === "none" || style.visibility === "hidden" || Number(style.opacity) === 0) return;
+  if (element.parentElement?.matches("details:not([open])") && !element.matches("summary")) return; // folded away
   const box = element.getBoundingClientRect();
   if (style.clipPath !== "none" || element.classList.contains("nopicture")) return;
   boxOf(context, style, box);
