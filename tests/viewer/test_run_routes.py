@@ -45,7 +45,13 @@ def test_metrics_are_read_on_and_a_torn_line_waits(tmp_path: Path) -> None:
 
 
 def test_hostile_metrics_are_left_out(tmp_path: Path) -> None:
-    lines = ["[1]", '{"step": true, "a": 1}', '{"a": 1}', "{" * 5000, '{"step": 3, "a": NaN, "b": "x", "c": 1e999}']
+    lines = [
+        "[1]",
+        '{"step": true, "a": 1}',
+        '{"a": 1}',
+        "{" * 5000,
+        '{"step": 3, "a": NaN, "b": "x", "c": 1e999}',
+    ]
     (tmp_path / "metrics.jsonl").write_text("\n".join([*lines, f'{{"step": 4, "a": {"9" * 400}}}', ""]))
     metrics = MetricsFile(tmp_path)
     assert metrics.index_json()["bad_lines"] == 4

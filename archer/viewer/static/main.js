@@ -1,6 +1,7 @@
 // Starts the client: one store, one source, one view at a time.
 
 import { CompareView } from "./compareview.js";
+import { failurePage, missingRun } from "./failure.js";
 import { Follower } from "./follow.js";
 import { Header } from "./header.js";
 import { Help, listen } from "./keyboard.js";
@@ -126,27 +127,14 @@ class App {
     }
   }
 
-  // A step that cannot be read is reported where it would stand; everything else stays in reach.
   fail(error) {
-    const state = this.store.state;
-    const damaged = error.status === 422 && state.step !== null;
-    const advice = damaged
-      ? "The other steps are not affected. `archer trace check` lists everything that is damaged."
-      : state.step !== null
-        ? "Choose a step in the timeline, or go back to the run."
-        : "Check the folder given to `archer view` and reload this page.";
     this.tooltip.hide();
-    fill(
-      this.main,
-      h("section", { class: "view failure", role: "alert" }, h("h1", {}, damaged ? `Step ${state.step} cannot be read` : "Nothing to show here"), h("p", { class: "notice damaged" }, error.message), h("p", {}, withCode(advice))),
-    );
+    fill(this.main, failurePage(error, this.store.state));
   }
 
-  // An address may name a run that this viewer does not hold: the ones it holds are offered.
   failRun(state) {
-    this.fail(new Error(`This viewer holds no run ${visible(state.wanted ?? String(state.run))}.`));
-    const choices = this.library.runs.map((run) => h("li", {}, button(visible(run.name), () => this.store.go({ run: run.run, step: null, group: null, response: null, token: null, vs: "" }), { class: "rowlink" })));
-    this.main.firstChild.append(h("p", {}, "It holds:"), h("ul", {}, choices));
+    this.tooltip.hide();
+    fill(this.main, missingRun(state, this.library.runs, (run) => this.store.go({ run, step: null, group: null, response: null, token: null, vs: "" })));
   }
 
   async loadNotes({ run }) {
@@ -277,11 +265,6 @@ class App {
       End: arrow,
     });
   }
-}
-
-// What stands between backticks is something to type.
-function withCode(text) {
-  return text.split("`").map((part, index) => (index % 2 ? h("code", {}, part) : part));
 }
 
 new App(document.getElementById("app")).start();
