@@ -1,4 +1,4 @@
-"""`metrics.jsonl` of a run for charts: read on from where it was left, bounded, thinned to what a chart shows.
+"""`metrics.jsonl` of a run for charts: read on from where it was left, bounded, thinned for the screen.
 
 The file is data from strangers and may be growing. A line that is no JSON object with a whole `step` is left
 out and counted; of a step logged twice the later value holds, as when a run resumed from a checkpoint.

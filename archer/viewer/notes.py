@@ -1,6 +1,6 @@
 """Notes that people keep beside a run: `notes.jsonl`, one JSON object per line, never rewritten.
 
-    {"id": "9f2c...", "time": 1763460000.0, "text": "the wrong sign", "step": 40, "group": 13, "response": 111}
+    {"id": "9f2c...", "time": 1763460000.0, "text": "wrong sign", "step": 40, "group": 13, "response": 111}
     {"id": "9f2c...", "time": 1763460100.0, "deleted": true}
 
 A note is about the run, or about a step, a group, a response or a token of it. Each line is appended with a

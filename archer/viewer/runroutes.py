@@ -74,7 +74,7 @@ def _whole(value: object) -> bool:
 
 
 def _own_page(request: Request) -> None:
-    """Refuse what another page sends. Every browser names the origin of a POST or DELETE; programs need not."""
+    """Refuse what another page sends. Browsers name the origin of a POST or DELETE; programs need not."""
     origin = request.headers.get("origin")
     site = request.headers.get("sec-fetch-site")
     foreign = (

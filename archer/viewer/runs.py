@@ -153,7 +153,7 @@ class Library:
         with self._lock:
             if time.monotonic() - self._looked < RESCAN:
                 return
-            if any([self._add(folder, strict=False) for folder in self._folders]):
+            if sum(self._add(folder, strict=False) for folder in self._folders):
                 self._name_all()
             self._looked = time.monotonic()
 

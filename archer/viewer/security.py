@@ -1,8 +1,9 @@
 """Who may talk to the viewer, and what a page of it may do.
 
 On a loopback address the `Host` header must name this machine's own address, on any port: a foreign web page
-that points its own name at 127.0.0.1 (DNS rebinding) is turned away, a tunnel is not. On any other address every request must carry the token, once as
-`?token=` and from then on in a cookie; a browser without it gets a page with one field and no script.
+that points its own name at 127.0.0.1 (DNS rebinding) is turned away, a tunnel is not. On any other address
+every request must carry the token, once as `?token=` and from then on in a cookie; a browser without it gets
+a page with one field and no script.
 """
 
 import base64
@@ -177,7 +178,7 @@ def _host_name(host: str) -> str:
 def _wrong_host(host: str, access: Access) -> str:
     """What to do instead, for whoever comes by another name."""
     return (
-        f"This viewer answers to its own address only, localhost or 127.0.0.1, not to {visible(host)[:99]!r}. "
+        f"This viewer answers to its own address only, localhost or 127.0.0.1, not {visible(host)[:99]!r}. "
         f"On this machine open http://localhost:{access.port}/. From another one make a tunnel, "
         f"`ssh -L 9000:localhost:{access.port} THIS_MACHINE`, and open http://localhost:9000/. To be reached "
         "by another name start it with `archer view --host 0.0.0.0`, which asks for a token."
