@@ -74,7 +74,7 @@ def test_two_runs_share_the_timeline_and_compare(
     expect(page.locator(".runlegend")).to_contain_text("second")
     page.get_by_label("Run", exact=True).select_option("1")
     expect(page.get_by_role("heading", level=1)).to_have_text("second")
-    expect(page.locator(".runview .lead")).to_contain_text("3 steps")
+    expect(page.locator(".runview > .lead")).to_contain_text("3 steps")
     go(page, url, "#2")
     page.get_by_role("heading", name="Step 2").wait_for()
     page.keyboard.press("c")

@@ -120,7 +120,7 @@ def test_view_serves_folders_given_either_way_and_the_demo(
 ) -> None:
     served: list[Any] = []
     monkeypatch.setattr(
-        "archer.viewer.serve.serve", lambda make, access, ready: (served.append(access), ready(access.url()))
+        "archer.viewer.serve.serve", lambda make, access, ready: (served.append(access), ready(access))
     )
     folder = str(run_folder)
     result = CliRunner().invoke(

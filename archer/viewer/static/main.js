@@ -247,9 +247,7 @@ class App {
       m: () => !this.library.static && this.notes.open(),
       s: () => this.savePng(),
       e: () => this.panel.exportCsv(),
-      t: () => {
-        document.getElementById("theme").click();
-      },
+      t: () => document.getElementById("theme").click(),
       "/": () => document.getElementById("search")?.focus(),
       "?": () => this.help.open(),
       Escape: () => {
