@@ -74,9 +74,11 @@ def unique_names(names: list[str], folders: list[Path]) -> list[str]:
     shown = list(names)
     parents = [folder.parent for folder in folders]
     for _ in range(MAX_DEPTH + 2):
-        twice = {name for name, count in Counter(shown).items() if count > 1}
+        # Of one folder given twice no parent tells anything.
+        distinct = Counter(name for name, _ in set(zip(shown, folders, strict=True)))
+        twice = {name for name, count in distinct.items() if count > 1}
         if not twice:
-            return shown
+            break
         for place, name in enumerate(shown):
             if name in twice and parents[place].name:
                 shown[place] = f"{parents[place].name}/{name}"

@@ -127,7 +127,7 @@ def test_view_serves_folders_given_either_way_and_the_demo(
         cli, ["view", folder, "--trace-dir", folder, "--demo"], catch_exceptions=False
     )
     assert "http://127.0.0.1:7862/" in result.output
-    assert result.output.startswith("Viewing small, small, demo")
+    assert result.output.startswith("Viewing small, small (2), demo")
     result = CliRunner().invoke(
         cli, ["view", folder, "--host", "0.0.0.0", "--port", "0"], catch_exceptions=False
     )

@@ -105,7 +105,8 @@ def test_a_folder_without_runs_says_what_was_expected(tmp_path: Path) -> None:
 
 
 def test_the_same_folder_twice_gets_two_names() -> None:
-    assert unique_names(["a", "a"], [Path("/x/a"), Path("/x/a")])[1].endswith("(2)")
+    assert unique_names(["a", "a"], [Path("/x/a"), Path("/x/a")]) == ["a", "a (2)"]
+    assert unique_names(["a", "a", "b"], [Path("/x/a"), Path("/y/a"), Path("/b")]) == ["x/a", "y/a", "b"]
 
 
 def test_the_telling_group_is_mixed_and_newest(tmp_path: Path) -> None:
