@@ -1,18 +1,24 @@
 """`archer view` and `archer export`."""
 
+import os
+import socket
 import webbrowser
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from archer.errors import visible
 from archer.viewer.app import REAL_DEMO_START, app_maker, demo_folder, real_demo_folder
 from archer.viewer.runs import Library
-from archer.viewer.security import Access
+from archer.viewer.security import Access, is_loopback
 
 Folders = Annotated[
     list[Path] | None,
-    typer.Argument(help="Trace folders or run folders; several are shown side by side.", metavar="[DIR]..."),
+    typer.Argument(
+        help="Runs, traces, or folders of runs such as output/; all are shown side by side.",
+        metavar="[DIR]...",
+    ),
 ]
 TraceDirs = Annotated[
     list[Path] | None, typer.Option("--trace-dir", help="The same as DIR; may be repeated.", metavar="DIR")
@@ -37,23 +43,44 @@ def view(
         str | None, typer.Option(help="Token to ask for; made and printed where one is needed.")
     ] = None,
     demo: Annotated[bool, typer.Option("--demo", help="Show the traces shipped with Archer.")] = False,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Take no notes: nothing is written beside the runs.")
+    ] = False,
     gradio: Annotated[bool, typer.Option("--gradio", help="Serve inside a Gradio page.")] = False,
 ) -> None:
     """Show what every token did, in the browser."""
     given = [*(folders or []), *(trace_dir or []), *([real_demo_folder(), demo_folder()] if demo else [])]
-    library = Library.open(given, model_path)
+    library = Library.open(given, model_path, read_only=read_only or demo)
     access = Access.of(host, port, token, embeddable=gradio)
     start = REAL_DEMO_START if given[:1] == [real_demo_folder()] else ""
     make_app = app_maker(library, follow=follow, gradio=gradio, start=start)
     from archer.viewer.serve import serve
 
-    def ready(url: str) -> None:
-        names = ", ".join(run.name for run in library.runs)
-        typer.echo(f"Viewing {names}\n\n    {url}\n\nCtrl-C ends it.")
+    def ready(final: Access) -> None:
+        typer.echo(_greeting(library, final))
         if open_browser:
-            webbrowser.open(url)
+            webbrowser.open(final.url())
 
     serve(make_app, access, ready)
+
+
+NAMED = 8  # runs that the greeting names
+
+
+def _greeting(library: Library, access: Access) -> str:
+    names = [visible(run.name) for run in library.runs]
+    more = f" and {len(names) - NAMED} more runs" if len(names) > NAMED else ""
+    others = "".join(f"    {url}\n" for url in access.other_urls())
+    tunnel = ""
+    if is_loopback(access.host) and "SSH_CONNECTION" in os.environ:
+        port = access.port
+        tunnel = (
+            f"From your own machine: ssh -L {port}:localhost:{port} {socket.gethostname()}, then open "
+            f"http://localhost:{port}/ there. Any local port will do.\n"
+        )
+    return (
+        f"Viewing {', '.join(names[:NAMED])}{more}\n\n    {access.url()}\n{others}\n{tunnel}Ctrl-C ends it."
+    )
 
 
 def export(

@@ -53,7 +53,7 @@ def _run_json(number: int, run: TracedRun) -> dict[str, Any]:
         }
         for reader in run.readers
     ]
-    return {"run": number, "name": run.name, "traces": traces}
+    return {"run": number, "name": run.name, "own_name": run.own_name, "traces": traces}
 
 
 def _flat(metadata: dict[str, Any], prefix: str = "") -> dict[str, str]:

@@ -1,7 +1,8 @@
-"""The runs a viewer shows: each one an entropy trace, an influence trace, or both."""
+"""The runs a viewer shows: each one an entropy trace, an influence trace, or both, and its metrics."""
 
 import hashlib
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,9 @@ from archer.trace.files import MANIFEST, STEPS_FOLDER, SUMMARY
 from archer.trace.manifest import ManifestLine, StepStatistics
 from archer.trace.reader import TRACE_FOLDERS, StepEntry, TraceReader, find_traces
 from archer.trace.vocab import Vocab
+from archer.viewer.discover import MAX_DEPTH, VALIDATION, find_runs, unique_names
+from archer.viewer.metricsfile import METRICS, MetricsFile
+from archer.viewer.notes import Notebook
 
 
 @dataclass(frozen=True)
@@ -24,11 +28,16 @@ class TimelineStep(ManifestLine):
 class TracedRun:
     """One run open for reading. Methods may be called from several threads."""
 
-    def __init__(self, folder: Path, model_path: str | None = None) -> None:
-        self.readers = [TraceReader(path) for path in find_traces(folder)]
+    def __init__(self, folder: Path, model_path: str | None = None, *, read_only: bool = False) -> None:
+        self.folder = _home(folder)
+        self.readers = [TraceReader(path) for path in _traces(folder)]
         # The entropy trace holds the whole rollout batch, so it is the one that rows are counted in.
         self.readers.sort(key=lambda reader: reader.summary.kind)
-        self.name = _name(folder, self.readers[0].summary.metadata)
+        self.own_name = _name(folder, self.readers[0].summary.metadata if self.readers else {})
+        self.name = self.own_name
+        """As the viewer's links have it; a library makes the names of its runs differ."""
+        self.metrics = MetricsFile(self.folder)
+        self.notes = Notebook(self.folder, read_only)
         self._model_path = model_path
         self._lock = threading.Lock()
         self._vocab: tuple[Vocab | None, str | None] | None = None  # None until it is looked for
@@ -68,6 +77,8 @@ class TracedRun:
                 for reader in self.readers
                 if any(entry.step == step for entry in reader.entries)
             ]
+            if not known and not self.readers:
+                raise ArcherError(f"run {self.name} has metrics but no trace, so no step {step} to show.")
             if not known:
                 self.readers[0].entry(step)  # raises with the steps there are
         return known
@@ -103,24 +114,76 @@ class TracedRun:
         return None, f"{note}; {hint}" if note else f"This trace has no vocab.npz, so {hint}"
 
 
+RESCAN = 1.0  # seconds between two looks for new runs
+
+
 class Library:
-    """The runs given to one viewer."""
+    """The runs given to one viewer. A run keeps its number; new ones below the folders come at the end."""
 
     def __init__(self, runs: list[TracedRun]) -> None:
         self.runs = runs
+        self._folders: list[Path] = []
+        self._model_path: str | None = None
+        self._read_only = False
+        self._known: set[Path] = set()
+        self._looked = 0.0
+        self._lock = threading.Lock()
 
     @classmethod
-    def open(cls, folders: list[Path], model_path: str | None = None) -> "Library":
-        """Open trace or run folders; raises `ArcherError` for the first that is neither."""
+    def open(
+        cls, folders: list[Path], model_path: str | None = None, *, read_only: bool = False
+    ) -> "Library":
+        """Open traces, runs, or folders of runs; raises `ArcherError` for the first without any of them."""
         if not folders:
             raise ArcherError("no trace folder given; pass --trace-dir FOLDER, or --demo to look around.")
-        return cls([TracedRun(folder, model_path) for folder in folders])
+        library = cls([])
+        library._folders, library._model_path, library._read_only = folders, model_path, read_only
+        for folder in folders:
+            if not library._add(folder, strict=True):
+                find_traces(folder)  # what is no folder says so itself
+                raise ArcherError(
+                    f"no run in {folder}, nor up to {MAX_DEPTH} folders below it; expected {METRICS} or a "
+                    f"trace ({', '.join(TRACE_FOLDERS)})."
+                )
+        library._name_all()
+        return library
+
+    def rescan(self) -> None:
+        """Pick up runs that began since the last look."""
+        with self._lock:
+            if time.monotonic() - self._looked < RESCAN:
+                return
+            if sum(self._add(folder, strict=False) for folder in self._folders):
+                self._name_all()
+            self._looked = time.monotonic()
 
     def run(self, number: int) -> TracedRun:
         """A run by its place in the list."""
         if not 0 <= number < len(self.runs):
             raise ArcherError(f"there is no run {number}; this viewer holds runs 0 to {len(self.runs) - 1}.")
         return self.runs[number]
+
+    def _add(self, folder: Path, *, strict: bool) -> int:
+        """Open what is new at or below a folder; returns how many runs that were."""
+        added = 0
+        for place in find_runs(folder):
+            if (key := place.resolve()) in self._known and not strict:
+                continue
+            try:
+                run = TracedRun(place, self._model_path, read_only=self._read_only)
+            except ArcherError:
+                if place == folder:
+                    raise  # named by the user; one of many is only left out, until it can be read
+                continue
+            self._known.add(key)
+            self.runs.append(run)
+            added += 1
+        return added
+
+    def _name_all(self) -> None:
+        names = unique_names([run.own_name for run in self.runs], [run.folder for run in self.runs])
+        for run, name in zip(self.runs, names, strict=True):
+            run.name = name
 
 
 def vocab_of_model(model_path: str) -> Vocab:
@@ -156,12 +219,30 @@ def _timeline_step(step: int, entries: list[StepEntry]) -> TimelineStep:
     )
 
 
-def _name(folder: Path, metadata: dict[str, Any]) -> str:
-    experiment = metadata.get("experiment")
-    if isinstance(experiment, str) and experiment:
-        return experiment
+def _traces(folder: Path) -> list[Path]:
+    """The traces of a run; none for a run that left metrics only."""
+    try:
+        return find_traces(folder)
+    except ArcherError:
+        if (folder / METRICS).is_file():
+            return []
+        raise
+
+
+def _home(folder: Path) -> Path:
+    """The run's folder, also where one of its traces was given."""
     resolved = folder.resolve()
-    return resolved.parent.name if resolved.name in TRACE_FOLDERS else resolved.name
+    return resolved.parent if resolved.name in TRACE_FOLDERS else resolved
+
+
+def _name(folder: Path, metadata: dict[str, Any]) -> str:
+    resolved = folder.resolve()
+    validation = resolved.name == VALIDATION
+    experiment = metadata.get("experiment")
+    if not (isinstance(experiment, str) and experiment):
+        inside = validation or resolved.name in TRACE_FOLDERS
+        experiment = resolved.parent.name if inside else resolved.name
+    return f"{experiment[:200]}/{VALIDATION}" if validation else experiment[:200]
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:

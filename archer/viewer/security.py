@@ -1,8 +1,9 @@
 """Who may talk to the viewer, and what a page of it may do.
 
-On a loopback address the `Host` header must name that address: a foreign web page that points its own name at
-127.0.0.1 (DNS rebinding) is turned away. On any other address every request must carry the token, once as
-`?token=` and from then on in a cookie; a browser without it gets a page with one field and no script.
+On a loopback address the `Host` header must name this machine's own address, on any port: a foreign web page
+that points its own name at 127.0.0.1 (DNS rebinding) is turned away, a tunnel is not. On any other address
+every request must carry the token, once as `?token=` and from then on in a cookie; a browser without it gets
+a page with one field and no script.
 """
 
 import base64
@@ -13,11 +14,11 @@ import ipaddress
 import re
 import secrets
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from archer.errors import ArcherError
+from archer.errors import ArcherError, visible
 
 MIN_TOKEN_LENGTH = 16
 NEEDS_TOKEN = "Open the address that `archer view` printed, which ends in ?token=..., or give the token here."
@@ -63,6 +64,13 @@ class Access:
         query = "" if self.token is None else f"?{urlencode({'token': self.token})}"
         return f"http://{host}:{self.port}/{query}"
 
+    def other_urls(self) -> list[str]:
+        """More addresses of a viewer that listens on every one: names do not always resolve, numbers do."""
+        if self.host not in EVERY_ADDRESS:
+            return []
+        addresses = [address for address in (_outward_address(), "127.0.0.1") if address]
+        return [replace(self, host=address).url() for address in dict.fromkeys(addresses)]
+
     def headers(self) -> dict[str, str]:
         """Headers of every answer of the viewer."""
         ancestors = f"'self' {_LOCAL_PAGES}" if self.embeddable else "'none'"
@@ -90,6 +98,16 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def _outward_address() -> str | None:
+    """This machine's address on its network; nothing is sent to find it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # a documentation address: the kernel only chooses a route
+            return str(probe.getsockname()[0])
+        except OSError:
+            return None
+
+
 EVERY_ADDRESS = ("0.0.0.0", "::")  # to listen on; no browser can open them
 
 
@@ -109,7 +127,7 @@ class Guard:
             name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
         }
         if not self._host_allowed(headers.get("host", "")):
-            await _answer(send, scope, 421, "This viewer only answers to its own address on this machine.")
+            await _answer(send, scope, 421, _wrong_host(headers.get("host", ""), self._access))
             return
         if self._access.token is None:
             await self._app(scope, receive, send)
@@ -126,11 +144,8 @@ class Guard:
     def _host_allowed(self, host: str) -> bool:
         if not is_loopback(self._access.host):
             return True  # there the token decides, and its cookie is bound to the name in the address bar
-        name, separator, port = host.rpartition(":")
-        if not separator or not port.isdigit():
-            name, port = host, "80"
-        names = (*LOOPBACK_NAMES, self._access.host)
-        return name.lower() in names and port == str(self._access.port)
+        # Only the name counts: a tunnel ends on any local port, and a foreign page cannot take these names.
+        return _host_name(host) in (*LOOPBACK_NAMES, self._access.host.lower())
 
     def _matches(self, given: str) -> bool:
         token = self._access.token or ""
@@ -152,6 +167,22 @@ class Guard:
             (b"set-cookie", cookie.encode("latin-1")),
         ]
         await _send(send, 303, b"", fields)
+
+
+def _host_name(host: str) -> str:
+    """The name in a `Host` header, without its port."""
+    name, separator, port = host.rpartition(":")
+    return (name if separator and port.isdigit() else host).lower()
+
+
+def _wrong_host(host: str, access: Access) -> str:
+    """What to do instead, for whoever comes by another name."""
+    return (
+        f"This viewer answers to its own address only, localhost or 127.0.0.1, not {visible(host)[:99]!r}. "
+        f"On this machine open http://localhost:{access.port}/. From another one make a tunnel, "
+        f"`ssh -L 9000:localhost:{access.port} THIS_MACHINE`, and open http://localhost:9000/. To be reached "
+        "by another name start it with `archer view --host 0.0.0.0`, which asks for a token."
+    )
 
 
 def _cookie(header: str, name: str) -> str:

@@ -75,8 +75,8 @@ class BackgroundServer:
         return self.access.url()
 
 
-def serve(make_app: Callable[[Access], Any], access: Access, ready: Callable[[str], None]) -> None:
-    """Serve in the foreground until interrupted; `ready` gets the address once it answers."""
+def serve(make_app: Callable[[Access], Any], access: Access, ready: Callable[[Access], None]) -> None:
+    """Serve in the foreground until interrupted; `ready` gets the final address once it answers."""
     listener = bind(access.host, access.port)
     final = replace(access, port=int(listener.getsockname()[1]))
-    ViewerServer(make_app(final), lambda: ready(final.url())).run(sockets=[listener])
+    ViewerServer(make_app(final), lambda: ready(final)).run(sockets=[listener])

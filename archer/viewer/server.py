@@ -14,6 +14,8 @@ from archer.trace.npz import DamagedFileError
 from archer.viewer import queries
 from archer.viewer.client import INDEX, Asset, client_assets, etag_of
 from archer.viewer.export import export_group
+from archer.viewer.notes import NotesOffError
+from archer.viewer.runroutes import add_run_routes
 from archer.viewer.runs import Library
 from archer.viewer.security import Access
 from archer.viewer.steps import StepCache, StepData, UnreadableStepError
@@ -47,6 +49,7 @@ def create_app(library: Library, access: Access, *, follow: bool = False, start:
 
     @app.get("/api/runs")
     def runs() -> Response:
+        library.rescan()
         for run in library.runs:
             run.refresh()
         return _json(queries.library_json(library, follow) | {"start": start}, None)
@@ -104,6 +107,7 @@ def create_app(library: Library, access: Access, *, follow: bool = False, start:
     ) -> Response:
         return tokens(run, step, version, metrics, text, lambda data: _row_range(data, first, count))
 
+    add_run_routes(app, library, cache, _json)
     return app
 
 
@@ -143,6 +147,7 @@ def _handle_errors(app: FastAPI, access: Access) -> None:
     def user_error(_: Request, error: ArcherError) -> Response:
         damaged = isinstance(error, UnreadableStepError | DamagedFileError)
         status = 422 if damaged else 413 if isinstance(error, queries.TooMuchError) else 404
+        status = 403 if isinstance(error, NotesOffError) else status
         return _error(status, str(error))
 
     @app.exception_handler(RequestValidationError)

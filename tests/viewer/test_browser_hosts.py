@@ -62,7 +62,7 @@ def test_the_command_shows_a_run_and_lets_in_with_its_token(
 def test_open_opens_the_browser(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
-    monkeypatch.setattr("archer.viewer.serve.serve", lambda make, access, ready: ready(access.url()))
+    monkeypatch.setattr("archer.viewer.serve.serve", lambda make, access, ready: ready(access))
     commands.view(folders=[run_folder], open_browser=True, host="127.0.0.1", port=7862)
     assert opened == ["http://127.0.0.1:7862/"]
 

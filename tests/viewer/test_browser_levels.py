@@ -36,7 +36,7 @@ def test_a_click_on_the_timeline_goes_to_the_step(page: Page, small: str) -> Non
     assert box
     chart.click(position={"x": box["width"] - 5, "y": 40})
     expect(page.get_by_role("heading", level=1)).to_have_text("Step 5")
-    assert page.url.endswith("#5")
+    assert page.url.endswith("#5?run=small")
 
 
 def test_the_step_lists_groups_responses_statistics_and_its_manifest_line(page: Page, small: str) -> None:
@@ -189,7 +189,7 @@ def test_selecting_a_token_marks_it_in_strip_text_and_inspector(page: Page, smal
     page.mouse.click(box["x"] + 4, box["y"] + 10)
     expect(page.locator(".inspector .chosen")).to_have_text("·so")
     expect(page.locator(".stripcursor").first).to_be_visible()
-    page.wait_for_function("() => location.hash === '#2/0/0/7'")
+    page.wait_for_function("() => location.hash === '#2/0/0/7?run=small'")
 
 
 def test_selected_text_is_copied_as_the_response_wrote_it(page: Page, small: str) -> None:

@@ -42,7 +42,7 @@ def test_two_steps_are_compared_side_by_side(page: Page, small: str) -> None:
     page.locator('[data-side="B"] .striplabel').nth(2).click()
     expect(page.locator('[data-side="B"] h3')).to_contain_text("Response 6")
     expect(page.locator('[data-side="A"] h3')).to_contain_text("Response 4")  # the same prompt
-    page.wait_for_function("() => decodeURIComponent(location.hash).includes('vs=0:1/1/6')")
+    page.wait_for_function("() => decodeURIComponent(location.hash).includes('vs=small:1/1/6')")
     page.keyboard.press("c")
     expect(page.get_by_role("heading", level=1)).to_contain_text("Group 1")
 
@@ -74,7 +74,7 @@ def test_two_runs_share_the_timeline_and_compare(
     expect(page.locator(".runlegend")).to_contain_text("second")
     page.get_by_label("Run", exact=True).select_option("1")
     expect(page.get_by_role("heading", level=1)).to_have_text("second")
-    expect(page.locator(".runview .lead")).to_contain_text("3 steps")
+    expect(page.locator(".runview > .lead")).to_contain_text("3 steps")
     go(page, url, "#2")
     page.get_by_role("heading", name="Step 2").wait_for()
     page.keyboard.press("c")

@@ -120,14 +120,14 @@ def test_view_serves_folders_given_either_way_and_the_demo(
 ) -> None:
     served: list[Any] = []
     monkeypatch.setattr(
-        "archer.viewer.serve.serve", lambda make, access, ready: (served.append(access), ready(access.url()))
+        "archer.viewer.serve.serve", lambda make, access, ready: (served.append(access), ready(access))
     )
     folder = str(run_folder)
     result = CliRunner().invoke(
         cli, ["view", folder, "--trace-dir", folder, "--demo"], catch_exceptions=False
     )
     assert "http://127.0.0.1:7862/" in result.output
-    assert result.output.startswith("Viewing small, small, gsm8k-qwen2.5-coder-0.5b, demo")
+    assert result.output.startswith("Viewing small, small (2), gsm8k-qwen2.5-coder-0.5b, demo")
     result = CliRunner().invoke(
         cli, ["view", folder, "--host", "0.0.0.0", "--port", "0"], catch_exceptions=False
     )

@@ -56,7 +56,7 @@ def test_permalinks_of_the_gradio_page_are_those_of_the_viewer(page: Page, hoste
     go(page, hosted, "#2/1/5/3")
     expect(frame(page).locator(".inspector dd").first).to_have_text("3")
     frame(page).locator(".striplabel").nth(2).click()
-    page.wait_for_function("() => location.hash === '#2/1/6'")
+    page.wait_for_function("() => location.hash === '#2/1/6?run=small'")
     page.evaluate("() => { location.hash = '#4'; }")
     expect(frame(page).get_by_role("heading", level=1)).to_have_text("Step 4")
 

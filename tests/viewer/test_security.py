@@ -35,7 +35,7 @@ def test_the_loopback_address_needs_no_token(client: Callable[..., TestClient]) 
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", "evil.example:7862", "127.0.0.1.evil.example:7862", "127.0.0.1:9999", "127.0.0.1", ""],
+    ["evil.example", "evil.example:7862", "127.0.0.1.evil.example:7862", "localhost.evil.example", ""],
 )
 def test_another_host_name_on_loopback_is_turned_away(client: Callable[..., TestClient], host: str) -> None:
     connection = client(Access.of("127.0.0.1", 7862), "http://127.0.0.1:7862")
@@ -43,6 +43,20 @@ def test_another_host_name_on_loopback_is_turned_away(client: Callable[..., Test
         answer = connection.get(route, headers={"Host": host})
         assert answer.status_code == 421
         assert "own address" in answer.text
+        assert "ssh -L 9000:localhost:7862" in answer.text
+
+
+@pytest.mark.parametrize("host", ["localhost:9000", "127.0.0.1:9999", "[::1]:9000", "LOCALHOST", "127.0.0.1"])
+def test_a_tunnel_from_any_local_port_is_let_in(client: Callable[..., TestClient], host: str) -> None:
+    connection = client(Access.of("127.0.0.1", 7862), "http://127.0.0.1:7862")
+    assert connection.get("/api/runs", headers={"Host": host}).status_code == 200
+
+
+def test_a_viewer_on_every_address_names_one_that_can_be_opened() -> None:
+    access = Access.of("0.0.0.0", 7862, TOKEN)
+    for url in (access.url(), *access.other_urls()):
+        assert "0.0.0.0" not in url and url.endswith(f":7862/?token={TOKEN}")
+    assert Access.of("127.0.0.1", 7862).other_urls() == []
 
 
 @pytest.mark.parametrize("route", ROUTES)

@@ -41,10 +41,10 @@ class ServerSource {
     this.heads = new Map();
   }
 
-  async ask(path) {
+  async ask(path, options = {}) {
     let answer;
     try {
-      answer = await fetch(`api/${path}`);
+      answer = await fetch(`api/${path}`, options);
     } catch {
       throw new ApiError("The viewer's server does not answer. Is `archer view` still running?", 0);
     }
@@ -73,6 +73,32 @@ class ServerSource {
 
   async timeline(run) {
     return (await this.ask(`runs/${run}/timeline`)).json();
+  }
+
+  async metrics(run) {
+    return (await this.ask(`runs/${run}/metrics`)).json();
+  }
+
+  async series(run, names, points) {
+    const query = new URLSearchParams({ points });
+    for (const name of names) query.append("name", name);
+    return (await (await this.ask(`runs/${run}/metrics/series?${query}`)).json()).series;
+  }
+
+  async telling(run) {
+    return (await (await this.ask(`runs/${run}/telling`)).json()).telling;
+  }
+
+  async notes(run) {
+    return (await this.ask(`runs/${run}/notes`)).json();
+  }
+
+  async addNote(run, note) {
+    return (await this.ask(`runs/${run}/notes`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(note) })).json();
+  }
+
+  async deleteNote(run, id) {
+    await this.ask(`runs/${run}/notes/${encodeURIComponent(id)}`, { method: "DELETE" });
   }
 
   async head(run, step) {
@@ -163,6 +189,23 @@ class EmbeddedSource {
 
   library() {
     return this.json("library");
+  }
+
+  // A file that was sent around holds one group: no metrics, and no run to keep notes beside.
+  async metrics() {
+    return { names: [], bad_lines: 0 };
+  }
+
+  async series() {
+    return {};
+  }
+
+  async telling() {
+    return null;
+  }
+
+  async notes() {
+    return { notes: [], off: "An exported page keeps no notes." };
   }
 
   timeline() {

@@ -6,7 +6,7 @@ import { GroupStrips } from "./groupstrips.js";
 import { Heatmap } from "./heatmap.js";
 import { isDark } from "./colour.js";
 import { matchTokens } from "./search.js";
-import { number } from "./format.js";
+import { number, visible } from "./format.js";
 import { promptTail, verdictMark } from "./stepview.js";
 
 export class ComparePane {
@@ -49,7 +49,7 @@ export class ComparePane {
 
   showChoosers({ head, run, group, shared, library, timelines }) {
     const [runs, steps, groups] = this.slots;
-    if (library.runs.length > 1) choose(runs, `Run ${this.name}`, library.runs.map((each) => [each.run, each.name]), run, (value) => this.go({ run: Number(value) }));
+    if (library.runs.length > 1) choose(runs, `Run ${this.name}`, library.runs.map((each) => [each.run, visible(each.name)]), run, (value) => this.go({ run: Number(value) }));
     choose(steps, `Step ${this.name}`, timelines[run].steps.map((step) => [step, `step ${step}`]), head.step, (step) => this.go({ step: Number(step) }));
     const options = head.groups.map((entry) => [entry.group, `group ${entry.group}${shared.includes(entry.group) ? " · in both" : ""}`]);
     choose(groups, `Group ${this.name}`, options, group, (value) => this.go({ group: Number(value), response: null }));

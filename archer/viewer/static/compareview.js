@@ -8,7 +8,7 @@ import { DataTable } from "./table.js";
 import { distinctRows, figuresTable, promptRows } from "./comparetables.js";
 import { isDark } from "./colour.js";
 import { Legend } from "./legend.js";
-import { plural } from "./format.js";
+import { plural, visible } from "./format.js";
 import { prepare } from "./search.js";
 import { sharedScale } from "./scales.js";
 import { Toolbar } from "./toolbar.js";
@@ -113,7 +113,7 @@ export class CompareView {
     if (this.shownHeads?.every((head, index) => head === heads[index])) return;
     this.shownHeads = heads;
     this.shared = sharedPrompts(...heads);
-    const name = (head) => `${library.runs.length > 1 ? `${library.runs[head.run].name} · ` : ""}step ${head.step}`;
+    const name = (head) => `${library.runs.length > 1 ? `${visible(library.runs[head.run].name)} · ` : ""}step ${head.step}`;
     fill(this.figures, figuresTable(heads, heads.map((head, side) => `${"AB"[side]} · ${name(head)}`)));
     const total = heads[0].groups.length;
     this.common.textContent = heads.some((head) => head.groups.every(({ prompt_key: key }) => key === null))

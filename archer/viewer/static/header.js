@@ -4,7 +4,9 @@ import { button, choose, fill, h } from "./dom.js";
 import { isDark } from "./colour.js";
 import { themeButton } from "./theme.js";
 import { StepChart } from "./chart.js";
-import { runColours, SERIES } from "./runview.js";
+import { runColour } from "./runcolours.js";
+import { TRACED } from "./tracedseries.js";
+import { visible } from "./format.js";
 
 export class Header {
   // `actions`: {step(direction), newest(), compare(), help(), theme(), follow()}
@@ -16,7 +18,8 @@ export class Header {
     this.next = button("›", () => actions.step(1), { class: "quiet icon", "aria-label": "Next step (n)", title: "Next step (n)" });
     this.followButton = button("Follow", () => actions.follow(), { class: "quiet follow", id: "follow", title: "New steps appear by themselves" });
     this.compareButton = button("Compare", () => actions.compare(), { class: "quiet", id: "compare", title: "Beside another step or run (c)" });
-    this.series = SERIES[0][0];
+    this.noteButton = button("Note", () => actions.note(), { class: "quiet", id: "note", title: "Notes about this place (m)" });
+    this.series = TRACED[0][0];
     this.ribbonBox = h("div", { class: "ribbon" });
     this.chooser = h("span");
     this.chart = new StepChart("Steps", 46, { pick: (step) => store.go({ step, group: null, response: null, token: null }), hover: (step) => this.chart.hover(step) });
@@ -34,6 +37,8 @@ export class Header {
         h("span", { class: "stepping" }, this.previous, this.next),
         this.followButton,
         this.compareButton,
+        this.noteButton,
+        button("PNG", () => actions.png(), { class: "quiet", id: "png", title: "Save what is shown as a PNG (s)" }),
         themeButton(() => actions.theme()),
         button("?", () => actions.help(), { class: "quiet icon", "aria-label": "Keys", title: "Keys (?)" }),
       ),
@@ -47,8 +52,8 @@ export class Header {
     if (key === this.key && timelineNow === this.timelineShown) return;
     Object.assign(this, { key, timelineShown: timelineNow });
     const several = library.runs.length > 1;
-    if (several) choose(this.runs, "Run", library.runs.map((run) => [run.run, run.name]), state.run, (run) => this.store.go({ run: Number(run), group: null, response: null, token: null }));
-    const crumbs = [[several ? "run" : library.runs[state.run].name, { step: null, group: null, response: null, token: null, vs: "" }]];
+    if (several) choose(this.runs, "Run", library.runs.map((run) => [run.run, visible(run.name)]), state.run, (run) => this.store.go({ run: Number(run), group: null, response: null, token: null }));
+    const crumbs = [[several ? "run" : visible(library.runs[state.run].name), { step: null, group: null, response: null, token: null, vs: "" }]];
     if (state.step !== null) crumbs.push([`step ${state.step}`, { group: null, response: null, token: null, vs: "" }]);
     if (state.step !== null && state.group !== null) crumbs.push([`group ${state.group}`, { response: null, token: null, vs: "" }]);
     if (state.step !== null && state.response !== null) crumbs.push([`response ${state.response}`, { token: null, vs: "" }]);
@@ -67,7 +72,7 @@ export class Header {
 
   showRibbon(state, timelines) {
     const timeline = timelines[state.run];
-    const present = SERIES.filter(([key]) => timeline.series[key]);
+    const present = TRACED.filter(([key]) => timeline.series[key]);
     const show = state.step !== null && timeline.steps.length > 1 && present.length > 0;
     this.ribbonBox.hidden = !show;
     if (!show) return;
@@ -76,7 +81,6 @@ export class Header {
       this.series = name;
       this.showRibbon(state, timelines);
     });
-    const colours = runColours();
-    this.chart.show([{ steps: timeline.steps, values: timeline.series[key], colour: colours[state.run % 4] }], state.step, Object.keys(timeline.problems).map(Number), format);
+    this.chart.show([{ steps: timeline.steps, values: timeline.series[key], colour: runColour(state.run) }], state.step, Object.keys(timeline.problems).map(Number), format);
   }
 }

@@ -13,6 +13,8 @@ const KEYS = [
   ["u", "one level up"],
   ["c", "compare with another step or run"],
   ["e", "export the token table as CSV"],
+  ["m", "notes about this place"],
+  ["s", "save what is shown as a PNG"],
   ["t", "light or dark"],
   ["Esc", "close, or clear search and range"],
   ["?", "this list"],

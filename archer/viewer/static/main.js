@@ -1,9 +1,11 @@
 // Starts the client: one store, one source, one view at a time.
 
 import { CompareView } from "./compareview.js";
+import { failurePage, missingRun } from "./failure.js";
 import { Follower } from "./follow.js";
 import { Header } from "./header.js";
 import { Help, listen } from "./keyboard.js";
+import { Notes } from "./notes.js";
 import { RunView } from "./runview.js";
 import { StepView } from "./stepview.js";
 import { Store } from "./state.js";
@@ -12,7 +14,9 @@ import { Tooltip } from "./tooltip.js";
 import { WorkView } from "./workview.js";
 import { button, fill, h } from "./dom.js";
 import { openSource } from "./api.js";
+import { savePng } from "./png.js";
 import { startTheme } from "./theme.js";
+import { visible } from "./format.js";
 
 class App {
   constructor(root) {
@@ -22,8 +26,10 @@ class App {
     this.help = new Help();
     const panel = new TokenPanel(this.store, this.source);
     this.panel = panel;
+    this.notes = new Notes(this.store, this.source);
+    this.notes.changed = () => this.markNotes();
     this.views = {
-      run: new RunView(this.store),
+      run: new RunView(this.store, this.source, this.tooltip, this.notes),
       step: new StepView(this.store, this.source, panel),
       work: new WorkView(this.store, this.source, this.tooltip, panel),
       compare: new CompareView(this.store, this.source, this.tooltip),
@@ -32,6 +38,8 @@ class App {
       step: (direction) => this.stepBy(direction),
       compare: () => this.compare(),
       help: () => this.help.open(),
+      note: () => this.notes.open(),
+      png: () => this.savePng(),
       theme: () => this.recolour(),
       follow: () => this.toggleFollow(),
     });
@@ -45,6 +53,7 @@ class App {
   async start() {
     try {
       this.library = await this.source.library();
+      if (!this.library.static) this.store.nameRuns(this.library.runs);
       this.timelines = await Promise.all(this.library.runs.map((run) => this.source.timeline(run.run)));
     } catch (error) {
       this.fail(error);
@@ -69,11 +78,12 @@ class App {
     const current = () => ticket === this.ticket;
     const state = this.store.state;
     if (!this.library.runs[state.run]) {
-      this.fail(new Error(`There is no run ${state.run} here.`));
+      this.failRun(state);
       return;
     }
     const context = { state, library: this.library, timelines: this.timelines, following: this.follower.on };
     this.header.show(context);
+    this.loadNotes(state);
     document.title = this.titleOf(state);
     try {
       if (state.step === null) {
@@ -95,7 +105,10 @@ class App {
         this.place("work");
         await this.views.work.show(context, current);
       }
-      if (current()) document.documentElement.dataset.shown = `${state.run}/${state.step}/${state.group}/${state.response}`;
+      if (current()) {
+        document.documentElement.dataset.shown = `${state.run}/${state.step}/${state.group}/${state.response}`;
+        this.markNotes();
+      }
     } catch (error) {
       if (current()) this.fail(error);
     }
@@ -103,7 +116,7 @@ class App {
 
   titleOf(state) {
     const parts = [state.step !== null && `step ${state.step}`, state.group !== null && `group ${state.group}`, state.response !== null && `response ${state.response}`];
-    return [this.library.runs[state.run].name, ...parts.filter(Boolean)].join(" · ");
+    return [visible(this.library.runs[state.run].name), ...parts.filter(Boolean)].join(" · ");
   }
 
   place(name) {
@@ -115,20 +128,33 @@ class App {
     }
   }
 
-  // A step that cannot be read is reported where it would stand; everything else stays in reach.
   fail(error) {
-    const state = this.store.state;
-    const damaged = error.status === 422 && state.step !== null;
-    const advice = damaged
-      ? "The other steps are not affected. `archer trace check` lists everything that is damaged."
-      : state.step !== null
-        ? "Choose a step in the timeline, or go back to the run."
-        : "Check the folder given to `archer view` and reload this page.";
     this.tooltip.hide();
-    fill(
-      this.main,
-      h("section", { class: "view failure", role: "alert" }, h("h1", {}, damaged ? `Step ${state.step} cannot be read` : "Nothing to show here"), h("p", { class: "notice damaged" }, error.message), h("p", {}, withCode(advice))),
-    );
+    fill(this.main, failurePage(error, this.store.state));
+  }
+
+  failRun(state) {
+    this.tooltip.hide();
+    fill(this.main, missingRun(state, this.library.runs, (run) => this.store.go({ run, step: null, group: null, response: null, token: null, vs: "" })));
+  }
+
+  async loadNotes({ run }) {
+    if (this.notedRun === run) return;
+    this.notedRun = run;
+    await this.notes.load(run);
+    this.notes.show();
+    this.markNotes();
+  }
+
+  markNotes() {
+    this.notes.mark(this.main, this.store.state, this.header.noteButton);
+    this.header.noteButton.hidden = Boolean(this.library?.static);
+  }
+
+  savePng() {
+    const { state } = this.store;
+    const parts = ["archer", this.library.runs[state.run]?.name, ...["step", "group", "response"].filter((name) => state[name] !== null).map((name) => `${name}-${state[name]}`)];
+    return savePng(this.main.firstChild ?? this.main, parts.join("-")).catch((error) => this.fail(error));
   }
 
   recolour() {
@@ -218,10 +244,10 @@ class App {
       l: newest,
       u: () => this.up(),
       c: () => this.compare(),
+      m: () => !this.library.static && this.notes.open(),
+      s: () => this.savePng(),
       e: () => this.panel.exportCsv(),
-      t: () => {
-        document.getElementById("theme").click();
-      },
+      t: () => document.getElementById("theme").click(),
       "/": () => document.getElementById("search")?.focus(),
       "?": () => this.help.open(),
       Escape: () => {
@@ -237,11 +263,6 @@ class App {
       End: arrow,
     });
   }
-}
-
-// What stands between backticks is something to type.
-function withCode(text) {
-  return text.split("`").map((part, index) => (index % 2 ? h("code", {}, part) : part));
 }
 
 new App(document.getElementById("app")).start();

@@ -1,18 +1,12 @@
-// Level one: the whole run over its steps, from the manifest alone.
+// Level one: the whole run over its steps: its metrics, other runs over them, and the group to look at first.
 
-import { cssColour, fill, h } from "./dom.js";
-import { bytes, count, moment, number, percent, plural } from "./format.js";
+import { button, fill, h } from "./dom.js";
+import { bytes, count, moment, number, percent, plural, visible } from "./format.js";
 import { DataTable } from "./table.js";
-import { StepChart } from "./chart.js";
-
-export const SERIES = [
-  ["mean_reward", "Mean reward", number],
-  ["accepted_share", "Accepted share", percent],
-  ["mean_entropy", "Mean entropy (nats)", number],
-  ["mean_abs_influence", "Mean |influence|", number],
-  ["mean_response_length", "Mean response length", number],
-  ["mean_log_prob", "Mean log-prob", number],
-];
+import { lineSwatch } from "./runchart.js";
+import { MetricBoard } from "./metricboard.js";
+import { runColour, runDash } from "./runcolours.js";
+import { TellingGroup } from "./telling.js";
 
 const COLUMNS = [
   ["step", "Step", (v) => count(v)],
@@ -31,42 +25,52 @@ const COLUMNS = [
   ["time", "Written", moment],
 ];
 
-export function runColours() {
-  return ["--series-1", "--series-2", "--series-3", "--series-4"].map(cssColour);
+// As many runs are drawn over each other unasked; of more, only the one that was opened.
+const OVERLAID = 8;
+
+// Numbers of the runs to draw, the current one first.
+export function overlaid(state, size) {
+  const all = Array.from({ length: size }, (_, run) => run);
+  const chosen = state.over === "" ? (size <= OVERLAID ? all : []) : state.over === "-" ? [] : state.over.split(",").map(Number).filter((run) => run < size);
+  return [state.run, ...chosen.filter((run) => run !== state.run)];
 }
 
 export class RunView {
-  constructor(store) {
-    this.store = store;
-    const events = { pick: (step) => store.go({ step, group: null, response: null, token: null }), hover: (step) => this.hover(step) };
-    this.charts = SERIES.map(([key, title, format]) => ({ key, format, chart: new StepChart(title, 150, events) }));
+  constructor(store, source, tooltip, notes) {
+    Object.assign(this, { store, notes });
+    const events = { pick: (step) => store.go({ step: this.traced(step), group: null, response: null, token: null }) };
+    this.board = new MetricBoard(store, source, events);
+    this.telling = new TellingGroup(store, source, tooltip);
     this.title = h("h1");
     this.facts = h("p", { class: "lead" });
     this.legend = h("div", { class: "runlegend" });
-    this.grid = h("div", { class: "charts" }, this.charts.map(({ chart }) => chart.node));
     this.table = new DataTable("Steps", [], { pick: (row) => events.pick(row.step), sort: { key: "step", descending: true }, page: 25 });
     this.meta = h("div", { class: "meta" });
     this.empty = h("div", { class: "notice", hidden: true });
     this.body = h(
       "div",
       {},
-      this.legend,
-      this.grid,
+      this.telling.node,
+      notes.node,
       h("div", { class: "sectionhead" }, h("h2", {}, "Steps"), this.table.csvButton(() => "archer-steps.csv")),
       this.table.node,
     );
-    this.node = h("section", { class: "view runview" }, this.title, this.facts, this.empty, this.body, this.meta);
+    this.node = h("section", { class: "view runview" }, this.title, this.facts, this.empty, this.legend, this.board.node, this.body, this.meta);
   }
 
-  hover(step) {
-    for (const { chart } of this.charts) chart.hover(step);
+  // Not every step that has metrics has a trace: the nearest that has.
+  traced(step) {
+    const { steps } = this.timeline;
+    return steps.reduce((best, each) => (best === null || Math.abs(each - step) < Math.abs(best - step) ? each : best), null);
   }
 
-  show({ state, library, timelines }) {
+  show(context) {
+    const { state, library, timelines } = context;
     const run = library.runs[state.run];
     const timeline = timelines[state.run];
-    this.title.textContent = run.name;
-    const kinds = run.traces.map((trace) => `${trace.kind} trace`).join(" and ");
+    this.timeline = timeline;
+    this.title.textContent = visible(run.name);
+    const kinds = run.traces.map((trace) => `${trace.kind} trace`).join(" and ") || "metrics only, no trace";
     this.facts.textContent = `${plural(timeline.steps.length, "step")} · ${kinds}${library.follow ? " · following" : ""}`;
     const nothing = timeline.steps.length === 0;
     this.empty.hidden = !nothing;
@@ -75,19 +79,33 @@ export class RunView {
       ? "No step has been written yet. The first one appears here by itself."
       : "No step has been written yet. Press Follow above, or start the viewer with --follow, to see steps as they come.";
     this.showMeta(run, timeline);
+    this.showLegend(state, library);
+    this.board.show(context, overlaid(state, library.runs.length));
     if (nothing) return;
-    const colours = runColours();
-    const order = [state.run, ...timelines.keys()].filter((number, index, all) => all.indexOf(number) === index);
-    fill(this.legend, library.runs.length > 1 && order.map((number) => h("span", {}, swatch(colours[number % 4]), library.runs[number].name)));
-    const marks = Object.keys(timeline.problems).map(Number);
-    for (const { key, chart, format } of this.charts) {
-      const lines = order
-        .filter((number) => timelines[number]?.series[key])
-        .map((number) => ({ steps: timelines[number].steps, values: timelines[number].series[key], colour: colours[number % 4] }));
-      chart.node.hidden = !lines.length;
-      if (lines.length) chart.show(lines, null, marks, format);
-    }
+    this.telling.show(context).catch(() => (this.telling.node.hidden = true));
+    this.notes.show();
     this.showSteps(timeline);
+  }
+
+  // A list of all runs that scrolls; the box before each draws it over the current one.
+  showLegend(state, library) {
+    const size = library.runs.length;
+    const drawn = new Set(overlaid(state, size));
+    const set = (runs) => this.store.go({ over: runs.join(",") || "-" });
+    this.legend.hidden = size < 2;
+    const focused = document.activeElement?.dataset?.run;
+    fill(
+      this.legend,
+      size > 1 && [
+        button("all", () => set(library.runs.map((run) => run.run)), { class: "quiet" }),
+        button("none", () => set([]), { class: "quiet" }),
+        library.runs.map(({ run, name }) => {
+          const box = h("input", { type: "checkbox", "data-run": run, checked: drawn.has(run), disabled: run === state.run, onchange: () => set([...drawn].filter((each) => each !== run).concat(drawn.has(run) ? [] : [run])) });
+          return h("label", {}, box, lineSwatch(runColour(run), runDash(run)), visible(name));
+        }),
+      ],
+    );
+    if (focused) this.legend.querySelector(`[data-run="${CSS.escape(focused)}"]`)?.focus();
   }
 
   showSteps(timeline) {
@@ -130,10 +148,4 @@ export class RunView {
       ),
     );
   }
-}
-
-function swatch(colour) {
-  const node = h("i", { class: "dot" });
-  node.style.background = colour;
-  return node;
 }

@@ -1,4 +1,6 @@
-// One state, one address: #step/group/response/token?further=settings. Whoever gets the address sees the same.
+// One state, one address: #step/group/response/token?run=name&further=settings. Whoever gets the address sees the same.
+
+import { listInside, listOutside, otherInside, otherOutside, runNumber } from "./runnames.js";
 
 const PLACE = ["step", "group", "response", "token"];
 // Whatever an address says, these stay within what the page can show.
@@ -31,9 +33,14 @@ const DEFAULTS = {
   zoom: "",
   unit: "sentence",
   rendered: 0,
+  charts: "",
+  metrics: "",
+  log: 0,
+  over: "",
 };
 
-export function parse(hash) {
+// `runs`: what the server holds; without them a run is its number, as in an exported page.
+export function parse(hash, runs = []) {
   const [path, query = ""] = hash.replace(/^#/, "").split("?");
   const state = { ...DEFAULTS };
   const parts = path.split("/");
@@ -45,6 +52,11 @@ export function parse(hash) {
   });
   for (const [name, value] of new URLSearchParams(query)) {
     if (!(name in DEFAULTS)) continue;
+    if (name === "run" && runs.length) {
+      state.run = runNumber(runs, value);
+      state.wanted = value.slice(0, 300);
+      continue;
+    }
     if (typeof DEFAULTS[name] === "number") {
       const parsed = Number(value);
       const [low, high] = LIMITS[name] ?? [0, 1];
@@ -53,18 +65,23 @@ export function parse(hash) {
       state[name] = value.slice(0, 2000);
     }
   }
+  if (runs.length) state.vs = otherInside(runs, state.vs);
+  if (runs.length) state.over = listInside(runs, state.over);
   return state;
 }
 
-export function format(state) {
+export function format(state, runs = []) {
   const path = [];
   for (const name of PLACE) {
     if (state[name] === null) break;
     path.push(state[name]);
   }
   const query = new URLSearchParams();
+  if (runs[state.run]) query.set("run", runs[state.run].name);
   for (const [name, value] of Object.entries(DEFAULTS)) {
-    if (state[name] !== value) query.set(name, state[name]);
+    if (state[name] === value || (name === "run" && runs.length)) continue;
+    const outside = name === "vs" ? otherOutside(runs, state.vs) : name === "over" ? listOutside(runs, state.over) : state[name];
+    query.set(name, outside);
   }
   const text = query.toString();
   return `#${path.join("/")}${text ? `?${text}` : ""}`;
@@ -72,6 +89,7 @@ export function format(state) {
 
 export class Store {
   constructor() {
+    this.runs = [];
     this.state = parse(location.hash);
     this.listeners = [];
     this.timer = 0;
@@ -79,10 +97,17 @@ export class Store {
     window.addEventListener("hashchange", (event) => {
       const own = this.written.indexOf(new URL(event.newURL).hash);
       this.written.splice(0, own + 1);
-      if (own >= 0 || location.hash.replace(/^#/, "") === format(this.state).replace(/^#/, "")) return;
-      this.state = parse(location.hash);
+      if (own >= 0 || location.hash.replace(/^#/, "") === format(this.state, this.runs).replace(/^#/, "")) return;
+      this.state = parse(location.hash, this.runs);
       this.notify();
     });
+  }
+
+  // From now on addresses name runs. An exported page holds one run, and its address stays short.
+  nameRuns(runs) {
+    const first = !this.runs.length;
+    this.runs = runs;
+    if (first) this.state = parse(location.hash, runs);
   }
 
   subscribe(listener) {
@@ -107,14 +132,14 @@ export class Store {
 
   // A place given as an address, as if the page had been opened there.
   open(address) {
-    this.state = parse(address);
+    this.state = parse(address, this.runs);
     this.notify();
     this.write((text) => location.replace(location.href.split("#")[0] + text));
   }
 
   write(put) {
     const before = location.hash;
-    put(format(this.state));
+    put(format(this.state, this.runs));
     if (location.hash !== before) this.written.push(location.hash);
   }
 }
