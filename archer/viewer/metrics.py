@@ -16,6 +16,16 @@ LABELS = {
 """What the legend says of known metrics; the others go by their name."""
 SIGNED = ("influence", "advantage")
 """Metrics that are centred on zero whatever the values of a step happen to be."""
+ALWAYS_COMPUTED = ("entropy", "log_prob", "rollout_log_probs")
+"""Metrics that every valid token of a traced step has; NaN there is a failure, not an absence."""
+
+
+def failed_tokens(name: str, values: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """[N, L], True at valid tokens whose value is infinite, or NaN where there must be one.
+
+    NaN of influence and the like says that it was not computed for the token.
+    """
+    return mask & (~np.isfinite(values) if name in ALWAYS_COMPUTED else np.isinf(values))
 
 
 STATISTICS: dict[str, Callable[[np.ndarray], np.floating]] = {
