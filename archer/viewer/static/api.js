@@ -1,6 +1,6 @@
 // Where the data comes from: the server, or the blocks inside an exported page.
 
-import { responsesOf } from "./pack.js";
+import { responsesOf, unpack } from "./pack.js";
 import { RegexRunner } from "./regexrunner.js";
 import { StepHead } from "./head.js";
 
@@ -41,11 +41,12 @@ class ServerSource {
     this.heads = new Map();
   }
 
-  async ask(path) {
+  async ask(path, signal = null) {
     let answer;
     try {
-      answer = await fetch(`api/${path}`);
-    } catch {
+      answer = await fetch(`api/${path}`, { signal });
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
       throw new ApiError("The viewer's server does not answer. Is `archer view` still running?", 0);
     }
     if (answer.ok) return answer;
@@ -102,6 +103,32 @@ class ServerSource {
         throw error;
       }
     });
+  }
+
+  // Two metrics of all tokens of a step: {header: {total, shown, without}, arrays: {x, y, row, position}}
+  async points(head, x, y) {
+    const address = `runs/${head.run}/steps/${head.step}/${head.version}/points?${new URLSearchParams({ x, y })}`;
+    return unpack(await (await this.ask(address)).arrayBuffer());
+  }
+
+  // Tokens of a step in order, within a window of two metrics where there is one.
+  async tokens(head, { metric, order, limit, x = "", y = "", window = null }) {
+    const query = new URLSearchParams({ metric, order, limit });
+    if (window) {
+      query.set("x", x);
+      query.set("y", y);
+      for (const [name, end] of [["low", 0], ["high", 1]]) for (const axis of ["x", "y"]) query.append(name, window[axis][end]);
+    }
+    return (await this.ask(`runs/${head.run}/steps/${head.step}/${head.version}/tokens?${query}`)).json();
+  }
+
+  async promptCourse(run, prompt) {
+    return (await this.ask(`runs/${run}/prompt?${new URLSearchParams({ id: prompt })}`)).json();
+  }
+
+  async searchRun({ run, q, mode, case: sensitive, after }, signal) {
+    const query = new URLSearchParams({ q, mode, case: sensitive ? "true" : "false", after });
+    return (await this.ask(`runs/${run}/search?${query}`, signal)).json();
   }
 
   group(head, group, metrics, text) {

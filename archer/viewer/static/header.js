@@ -16,6 +16,7 @@ export class Header {
     this.next = button("›", () => actions.step(1), { class: "quiet icon", "aria-label": "Next step (n)", title: "Next step (n)" });
     this.followButton = button("Follow", () => actions.follow(), { class: "quiet follow", id: "follow", title: "New steps appear by themselves" });
     this.compareButton = button("Compare", () => actions.compare(), { class: "quiet", id: "compare", title: "Beside another step or run (c)" });
+    this.searchButton = button("Search", () => actions.search(), { class: "quiet", id: "search-run", title: "Search all steps of the run (s)" });
     this.series = SERIES[0][0];
     this.ribbonBox = h("div", { class: "ribbon" });
     this.chooser = h("span");
@@ -33,6 +34,7 @@ export class Header {
         h("span", { class: "spring" }),
         h("span", { class: "stepping" }, this.previous, this.next),
         this.followButton,
+        this.searchButton,
         this.compareButton,
         themeButton(() => actions.theme()),
         button("?", () => actions.help(), { class: "quiet icon", "aria-label": "Keys", title: "Keys (?)" }),
@@ -43,7 +45,7 @@ export class Header {
 
   show({ state, library, timelines, following }) {
     const timelineNow = timelines[state.run];
-    const key = [state.run, state.step, state.group, state.response, state.vs, following, isDark()].join("/");
+    const key = [state.run, state.step, state.group, state.response, state.vs, state.page, state.prompt, following, isDark()].join("/");
     if (key === this.key && timelineNow === this.timelineShown) return;
     Object.assign(this, { key, timelineShown: timelineNow });
     const several = library.runs.length > 1;
@@ -52,6 +54,7 @@ export class Header {
     if (state.step !== null) crumbs.push([`step ${state.step}`, { group: null, response: null, token: null, vs: "" }]);
     if (state.step !== null && state.group !== null) crumbs.push([`group ${state.group}`, { response: null, token: null, vs: "" }]);
     if (state.step !== null && state.response !== null) crumbs.push([`response ${state.response}`, { token: null, vs: "" }]);
+    if (state.page) crumbs.push([state.page, {}]);
     if (state.vs) crumbs.push(["compare", {}]);
     fill(this.path, crumbs.map(([label, change], index) => button(label, () => this.store.go(change), { class: "crumb", "aria-current": index === crumbs.length - 1 ? "page" : null })));
     const timeline = timelines[state.run];
@@ -60,6 +63,8 @@ export class Header {
     this.next.disabled = timeline.steps.length === 0 || at === timeline.steps.length - 1;
     this.followButton.hidden = library.static;
     this.followButton.setAttribute("aria-pressed", following ? "true" : "false");
+    this.searchButton.hidden = library.static;
+    this.searchButton.setAttribute("aria-pressed", state.page === "search" ? "true" : "false");
     this.compareButton.hidden = library.static;
     this.compareButton.setAttribute("aria-pressed", state.vs ? "true" : "false");
     this.showRibbon(state, timelines);

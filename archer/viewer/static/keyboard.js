@@ -11,6 +11,7 @@ const KEYS = [
   ["Enter  Shift+Enter", "next, previous match"],
   ["l", "newest step"],
   ["u", "one level up"],
+  ["s", "search all steps of the run"],
   ["c", "compare with another step or run"],
   ["e", "export the token table as CSV"],
   ["t", "light or dark"],

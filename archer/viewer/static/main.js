@@ -4,9 +4,12 @@ import { CompareView } from "./compareview.js";
 import { Follower } from "./follow.js";
 import { Header } from "./header.js";
 import { Help, listen } from "./keyboard.js";
+import { PromptView } from "./promptview.js";
+import { revealToken } from "./reveal.js";
+import { RunSearchView } from "./runsearchview.js";
 import { RunView } from "./runview.js";
 import { StepView } from "./stepview.js";
-import { Store } from "./state.js";
+import { PAGES, Store } from "./state.js";
 import { TokenPanel } from "./tokenpanel.js";
 import { Tooltip } from "./tooltip.js";
 import { WorkView } from "./workview.js";
@@ -27,10 +30,13 @@ class App {
       step: new StepView(this.store, this.source, panel),
       work: new WorkView(this.store, this.source, this.tooltip, panel),
       compare: new CompareView(this.store, this.source, this.tooltip),
+      prompt: new PromptView(this.store, this.source),
+      search: new RunSearchView(this.store, this.source),
     };
     this.header = new Header(this.store, {
       step: (direction) => this.stepBy(direction),
       compare: () => this.compare(),
+      search: () => this.searchRun(),
       help: () => this.help.open(),
       theme: () => this.recolour(),
       follow: () => this.toggleFollow(),
@@ -75,6 +81,12 @@ class App {
     this.header.show(context);
     document.title = this.titleOf(state);
     try {
+      if (PAGES.includes(state.page) && !this.library.static) {
+        this.place(state.page);
+        await this.views[state.page].show(context, current);
+        if (current()) document.documentElement.dataset.shown = state.page;
+        return;
+      }
       if (state.step === null) {
         this.place("run");
         this.views.run.show(context);
@@ -93,6 +105,9 @@ class App {
         this.shownStep = `${state.run}/${state.step}/${state.group}`;
         this.place("work");
         await this.views.work.show(context, current);
+        const chosen = `${this.shownStep}/${state.response}/${state.token}`;
+        if (current() && state.response !== null && this.revealed !== chosen) revealToken(this.views.work.response.heatmap, this.views.work.response.token, this.main.querySelector(".stickyhead"));
+        this.revealed = chosen;
       }
       if (current()) document.documentElement.dataset.shown = `${state.run}/${state.step}/${state.group}/${state.response}`;
     } catch (error) {
@@ -190,8 +205,18 @@ class App {
     this.store.go({ step, response: null, token: null, vs: `${other}:${same}` });
   }
 
+  searchRun() {
+    if (this.library.static) return;
+    this.store.go({ page: this.store.state.page === "search" ? "" : "search" });
+    document.getElementById("runsearch")?.focus();
+  }
+
   up() {
     const { state } = this.store;
+    if (state.page) {
+      this.store.go({ page: "" });
+      return;
+    }
     const level = ["token", "response", "group", "step"].find((name) => state[name] !== null);
     if (state.vs) this.store.go({ vs: "" });
     else if (level) this.store.go({ [level]: null });
@@ -218,11 +243,12 @@ class App {
       l: newest,
       u: () => this.up(),
       c: () => this.compare(),
+      s: () => this.searchRun(),
       e: () => this.panel.exportCsv(),
       t: () => {
         document.getElementById("theme").click();
       },
-      "/": () => document.getElementById("search")?.focus(),
+      "/": () => (document.getElementById("runsearch") ?? document.getElementById("search"))?.focus(),
       "?": () => this.help.open(),
       Escape: () => {
         this.tooltip.hide();

@@ -26,7 +26,17 @@ const DEFAULTS = {
   verdict: "all",
   find: "",
   vs: "",
+  gorder: "group",
+  mixed: 0,
+  look: "",
+  page: "",
+  prompt: "",
+  sq: "",
+  smode: "word",
+  scase: 0,
 };
+// Pages beside the levels; they keep the place they were opened from.
+export const PAGES = ["prompt", "search"];
 
 export function parse(hash) {
   const [path, query = ""] = hash.replace(/^#/, "").split("?");
@@ -92,7 +102,9 @@ export class Store {
   go(change) {
     const before = this.state;
     this.state = { ...before, ...change };
-    const moved = ["run", "step", "group", "response"].some((name) => before[name] !== this.state[name]);
+    // Whoever goes to a place leaves the page that leads there.
+    if (!("page" in change) && ["step", "vs", "group", "response"].some((name) => name in change)) this.state.page = "";
+    const moved = ["run", "step", "group", "response", "page", "prompt"].some((name) => before[name] !== this.state[name]);
     this.notify();
     clearTimeout(this.timer);
     if (moved) this.write((address) => (location.hash = address));

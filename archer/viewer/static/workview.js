@@ -1,6 +1,6 @@
 // Levels two and three: the group's strips, and below them the chosen response, entropy and influence side by side.
 
-import { choose, fill, h } from "./dom.js";
+import { button, choose, fill, h } from "./dom.js";
 import { count, number, visible } from "./format.js";
 import { GroupStrips } from "./groupstrips.js";
 import { Legend } from "./legend.js";
@@ -9,7 +9,7 @@ import { ResponseView } from "./responseview.js";
 import { Toolbar } from "./toolbar.js";
 import { countMatches, filterOf, filters, paneMetrics, passing, stripTokens } from "./tokens.js";
 import { isDark } from "./colour.js";
-import { promptTail } from "./stepview.js";
+import { promptLine } from "./promptline.js";
 import { scaleFor } from "./scales.js";
 
 const ROW_ORDERS = [["row", "in order"], ["verdict", "accepted first"], ["reward", "by reward"], ["length", "by length"], ["value", "by mean |right|"]];
@@ -34,11 +34,12 @@ export class WorkView {
     this.hint = h("p", { class: "hint", hidden: true });
     this.prompt = h("details", { class: "prompt" });
     this.save = h("a", { class: "action", id: "save", download: "", title: "This group as one HTML file that opens without a server" }, "Save as a page");
+    this.course = button("Through training", () => this.course.pick(), { class: "quiet", id: "course", title: "This prompt at all steps it appeared in" });
     this.panelSlot = h("div");
     this.node = h(
       "section",
       { class: "view workview" },
-      h("div", { class: "worktitle" }, this.title, this.prompt, this.save),
+      h("div", { class: "worktitle" }, this.title, this.prompt, this.course, this.save),
       this.notes,
       h("div", { class: "stickyhead" }, this.toolbar.node, h("div", { class: "grid panes" }, this.orderBox, this.paneHeads.map((pane) => pane.node))),
       this.strips.node,
@@ -155,11 +156,14 @@ export class WorkView {
       h("span", { class: "lead" }, `${count(rows.length)} responses · ${head.rows.accepted ? `${good} accepted · ` : ""}mean reward ${number(mean(rows.map((row) => head.fact(row, "reward"))))}`),
     );
     const address = this.source.exportAddress(head, state.group);
+    const asked = head.groups.find(({ group }) => group === state.group)?.prompt_id ?? null;
+    this.course.hidden = asked === null || address === null;
+    this.course.pick = () => this.store.go({ page: "prompt", prompt: asked });
     this.save.hidden = address === null;
     if (address !== null) this.save.href = address;
     const entry = head.groups.find(({ group }) => group === state.group);
     const text = response?.prompt ?? entry?.prompt ?? null;
-    fill(this.prompt, h("summary", {}, "Prompt ", text !== null && h("span", { class: "promptline" }, promptTail(text, 96))), h("pre", { dir: "ltr" }, text === null ? "This trace holds no prompts." : promptText(text)));
+    fill(this.prompt, h("summary", {}, "Prompt ", text !== null && h("span", { class: "promptline" }, promptLine(entry ?? { prompt: text }, 96))), h("pre", { dir: "ltr" }, text === null ? "This trace holds no prompts." : promptText(text)));
   }
 
   showPaneHeads(scales) {
