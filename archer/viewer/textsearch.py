@@ -72,11 +72,12 @@ def matches_of(query: Query, data: StepData, vocab: Vocab | None, regexes: Regex
     matches = []
     for row, (text, first_chars, edges) in enumerate(zip(texts, starts, found, strict=True)):
         begins, ends = np.array(edges[::2], np.int64), np.array(edges[1::2], np.int64)
-        # The token of a character is the last that starts at or before it; tokens without a character of
-        # their own continue one, and belong to the match that holds it.
+        # The token of a character is the last that starts at or before it. Tokens without a character of
+        # their own start where the next character does; they continue the one before, and belong to its match.
         first = np.searchsorted(first_chars, begins, side="right") - 1
-        first = np.searchsorted(first_chars, first_chars[first]) if first.size else first
-        last = np.searchsorted(first_chars, ends, side="left")
+        edge = np.append(first_chars, len(text))
+        next_token, beyond = (np.searchsorted(edge, ends, side=side) for side in ("left", "right"))
+        last = np.where(beyond > next_token, beyond - 1, next_token)
         for begin, end, token, after in zip(begins, ends, first, last, strict=True):
             matches.append(Match(row, int(token), int(after), text[begin:end]))
     return matches

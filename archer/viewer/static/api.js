@@ -117,7 +117,7 @@ class ServerSource {
     if (window) {
       query.set("x", x);
       query.set("y", y);
-      for (const [name, end] of [["low", 0], ["high", 1]]) for (const axis of ["x", "y"]) query.append(name, window[axis][end]);
+      for (const [name, end] of [["low", 0], ["high", 1]]) for (const axis of ["x", "y"]) query.append(name, window[axis][end] === Infinity ? "inf" : window[axis][end] === -Infinity ? "-inf" : window[axis][end]);
     }
     return (await this.ask(`runs/${head.run}/steps/${head.step}/${head.version}/tokens?${query}`)).json();
   }

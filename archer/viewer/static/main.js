@@ -13,7 +13,7 @@ import { PAGES, Store } from "./state.js";
 import { TokenPanel } from "./tokenpanel.js";
 import { Tooltip } from "./tooltip.js";
 import { WorkView } from "./workview.js";
-import { button, fill, h } from "./dom.js";
+import { button, fill, h, withCode } from "./dom.js";
 import { openSource } from "./api.js";
 import { startTheme } from "./theme.js";
 
@@ -263,11 +263,6 @@ class App {
       End: arrow,
     });
   }
-}
-
-// What stands between backticks is something to type.
-function withCode(text) {
-  return text.split("`").map((part, index) => (index % 2 ? h("code", {}, part) : part));
 }
 
 new App(document.getElementById("app")).start();

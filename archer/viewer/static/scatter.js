@@ -5,18 +5,21 @@ import { number } from "./format.js";
 
 const EDGE = { left: 58, right: 10, top: 10, bottom: 30 };
 const REACH = 12; // pixels between a click and the point it means
+const TAIL = 0.002; // share of the values at each end that may lie beyond the axes
 const DRAG = 4; // pixels that make a rectangle out of a click
 
-function bounds(values) {
-  let low = Infinity;
-  let high = -Infinity;
-  for (let index = 0; index < values.length; index += 1) {
-    if (values[index] < low) low = values[index];
-    if (values[index] > high) high = values[index];
-  }
-  if (low > high) return [0, 1];
+// Where nearly all values are; a few far ones would press all others into a line. They are drawn at the edge.
+function bounds(values, share) {
+  const sorted = Float64Array.from(values).sort();
+  if (!sorted.length) return { range: [0, 1], beyond: 0 };
+  const [first, last] = [sorted[0], sorted[sorted.length - 1]];
+  const cut = Math.floor(share * sorted.length);
+  let [low, high] = [sorted[cut], sorted[sorted.length - 1 - cut]];
+  const core = high - low;
+  if (first > low - core) low = first; // near enough to be shown in place
+  if (last < high + core) high = last;
   const room = (high - low || Math.abs(high) || 1) * 0.03;
-  return [low - room, high + room];
+  return { range: [low - room, high + room], beyond: values.reduce((sum, value) => sum + (value < low || value > high ? 1 : 0), 0) };
 }
 
 // `events`: {pick(index), brush({x: [low, high], y: [low, high]} | null), hover(index | null)}
@@ -33,17 +36,21 @@ export class Scatter {
     new ResizeObserver(() => this.node.clientWidth !== this.painted && this.paint()).observe(this.node);
   }
 
-  // `plot`: {x, y, colours: [css], kinds: Uint8Array into colours, rings?: Uint8Array, labels: [x, y], say(index)}
+  // Returns how many points lie beyond the axes. `plot`: {x, y, colours: [css], kinds: Uint8Array into colours, rings?: Uint8Array, labels: [x, y], say(index)}
   show(plot) {
     this.plot = plot;
     this.rectangle = null;
-    this.range = { x: bounds(plot.x), y: bounds(plot.y) };
+    const [across, up] = [bounds(plot.x, TAIL), bounds(plot.y, TAIL)];
+    this.range = { x: across.range, y: up.range };
     this.canvas.setAttribute("aria-label", `${plot.labels[1]} over ${plot.labels[0]}, ${plot.x.length} points`);
     this.paint();
+    return across.beyond + up.beyond;
   }
 
-  toScreen(x, y) {
+  toScreen(far, high) {
     const { range } = this;
+    const x = Math.min(Math.max(far, range.x[0]), range.x[1]);
+    const y = Math.min(Math.max(high, range.y[0]), range.y[1]);
     return [
       EDGE.left + ((x - range.x[0]) / (range.x[1] - range.x[0])) * (this.painted - EDGE.left - EDGE.right),
       this.height - EDGE.bottom - ((y - range.y[0]) / (range.y[1] - range.y[0])) * (this.height - EDGE.top - EDGE.bottom),
@@ -152,8 +159,7 @@ export class Scatter {
     const corners = [this.toValues(this.start), this.toValues(at)];
     this.start = null;
     if (dragged && this.events.brush) {
-      const ends = (axis) => corners.map((corner) => corner[axis]).sort((a, b) => a - b);
-      this.events.brush({ x: ends(0), y: ends(1) });
+      this.events.brush({ x: this.ends(corners, 0, "x"), y: this.ends(corners, 1, "y") });
       return;
     }
     this.rectangle = null;
@@ -161,6 +167,14 @@ export class Scatter {
     const index = this.nearest(at);
     if (index !== null) this.events.pick(index);
     else this.events.brush?.(null);
+  }
+
+  // A side at the edge of the plot is open: what lies beyond is drawn there.
+  ends(corners, axis, name) {
+    const [low, high] = corners.map((corner) => corner[axis]).sort((a, b) => a - b);
+    const [first, last] = this.range[name];
+    const near = (last - first) * 0.01;
+    return [low <= first + near ? -Infinity : low, high >= last - near ? Infinity : high];
   }
 
   hover(index) {

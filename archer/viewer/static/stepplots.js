@@ -13,7 +13,7 @@ export class StepPlots {
     this.tabs = h("div");
     this.note = h("p", { class: "empty", role: "status" });
     this.body = h("div");
-    this.list = new TokenList("Tokens of the step", store, () => this.head.step);
+    this.list = new TokenList("Tokens of the step", store, () => this.head.step, { empty: "No token." });
     this.listed = h("h3");
     this.tokens = new Scatter(320, { pick: (index) => this.openToken(index), brush: (window) => this.brush(window) });
     this.responses = new Scatter(320, { pick: (index) => this.openResponse(index) });
@@ -25,7 +25,7 @@ export class StepPlots {
     const scored = head.metric("influence") !== null && head.metric("influence").spread.all.count > 0;
     const metric = scored ? "influence" : "entropy";
     const tabs = [
-      ["", "closed"],
+      ["", "none"],
       ["lowest", scored ? "Most negative tokens" : "Lowest entropy"],
       ["highest", scored ? "Most positive tokens" : "Highest entropy"],
       ...(scored ? [["scatter", "Entropy × influence"]] : []),
@@ -65,7 +65,7 @@ export class StepPlots {
     this.listed.textContent = "";
     this.list.node.hidden = true;
     const verdicts = ["accepted", "rejected", "unjudged", null];
-    this.tokens.show({
+    const beyond = this.tokens.show({
       x: arrays.x,
       y: arrays.y,
       colours: ["--accepted", "--rejected", "--muted", "--muted"].map(cssColour),
@@ -73,6 +73,7 @@ export class StepPlots {
       labels: ["entropy (nats)", "influence"],
       say: (index) => `response ${arrays.row[index]} (${this.head.verdict(arrays.row[index]) ?? "no verdict"}), token ${arrays.position[index]}: entropy ${number(arrays.x[index])}, influence ${number(arrays.y[index])}`,
     });
+    if (beyond) this.note.textContent = `${this.said} ${count(beyond)} far points are drawn at the edge.`;
   }
 
   openToken(index) {
@@ -88,7 +89,7 @@ export class StepPlots {
     }
     const answer = await this.ask(() => this.source.tokens(this.head, { metric: "influence", order: "size", limit: LISTED, x: "entropy", y: "influence", window }));
     if (!answer) return;
-    const range = ([low, high]) => `${number(low)} to ${number(high)}`;
+    const range = ([low, high]) => (low === -Infinity ? `up to ${number(high)}` : high === Infinity ? `from ${number(low)}` : `${number(low)} to ${number(high)}`);
     this.listed.textContent = `${count(answer.total)} tokens with entropy ${range(window.x)} and influence ${range(window.y)}${answer.total > answer.tokens.length ? `; the ${answer.tokens.length} of largest |influence|` : ""}`;
     this.list.node.hidden = false;
     this.list.show(answer.tokens, this.head.metrics.map(({ name }) => name));
@@ -107,7 +108,7 @@ export class StepPlots {
       x: Float64Array.from(rows, (row) => head.fact(row, "length")),
       y: Float64Array.from(rows, (row) => head.fact(row, "reward")),
       colours: ["--accepted", "--rejected", "--muted"].map(cssColour),
-      kinds: Uint8Array.from(rows, (row) => Math.max(verdicts.indexOf(head.verdict(row)), 0)),
+      kinds: Uint8Array.from(rows, (row) => verdicts.indexOf(head.verdict(row)) < 0 ? 2 : verdicts.indexOf(head.verdict(row))),
       rings: Uint8Array.from(rows, (row) => (head.fact(row, "truncated") ? 1 : 0)),
       labels: ["length (tokens)", "reward"],
       say: (index) => `response ${rows[index]}, group ${head.fact(rows[index], "group")}: reward ${number(head.fact(rows[index], "reward"))}, ${count(head.fact(rows[index], "length"))} tokens${head.fact(rows[index], "truncated") ? ", truncated" : ""}`,
