@@ -1,4 +1,4 @@
-"""The groups of a step in figures: how much their verdicts disagree, their tokens, what went wrong in them."""
+"""The groups of a step in figures: how much their verdicts disagree, their tokens, what went wrong."""
 
 from dataclasses import asdict, dataclass
 from typing import Any

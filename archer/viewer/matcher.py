@@ -1,9 +1,9 @@
-"""Regular expressions of a user, run in a process of their own: `python matcher.py` reads questions, writes answers.
+"""Regular expressions of a user, in a process of their own that reads questions and writes answers.
 
-An expression can take for ever, or all memory, on the wrong text. So nothing here runs in the viewer itself:
-the viewer ends this process when it takes too long. It knows the standard library only, so that it starts fast.
-A question is a line of JSON {pattern, ignore_case, texts, most}, the answer {found: [[start, end, ...], ...]} or
-{error}. Matches without a character are left out.
+An expression can take for ever, or all memory, on the wrong text. So the viewer runs none itself, and ends
+this process when it takes too long. It needs the standard library only and starts fast. A question is a line
+of JSON {pattern, ignore_case, texts, most}, the answer {found: [[start, end, ...], ...]} or {error}. Matches
+without a character are left out.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""One prompt through training: the groups that answered it, at every step, from an index that grows by itself.
+"""One prompt through training: the groups that answered it at every step, from an index that grows.
 
 A step is read once and leaves only the figures of its groups; it is read again when its files change. A look
 indexes for a bounded time, so that the first answer comes at once and says how many steps are still to come.

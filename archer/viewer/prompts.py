@@ -1,7 +1,6 @@
-"""What tells the prompts of a step apart: chat markup and what all of them share at begin and end taken off."""
+"""What tells the prompts of a step apart: without chat markup and what all share at begin and end."""
 
 import hashlib
-import os
 import re
 
 import numpy as np
@@ -23,8 +22,8 @@ _MARKUP = re.compile(
     rf"<\|start_header_id\|>\s*{_ROLES}?\s*<\|end_header_id\|>"
     rf"|<\|im_start\|>\s*{_ROLES}?[ \t]*\n?"
     rf"|<start_of_turn>\s*{_ROLES}?[ \t]*\n?"
-    rf"|<[|｜](?:User|Assistant|System|user|assistant|system)[|｜]>"
-    r"|<[|｜][^<>|｜\n]{1,40}[|｜]>|<end_of_turn>|</?s>|<bos>|<eos>|\[/?INST\]|<</?SYS>>"
+    rf"|<[|\uff5c](?:User|Assistant|System|user|assistant|system)[|\uff5c]>"
+    r"|<[|\uff5c][^<>|\uff5c\n]{1,40}[|\uff5c]>|<end_of_turn>|</?s>|<bos>|<eos>|\[/?INST\]|<</?SYS>>"
 )
 
 
@@ -34,7 +33,7 @@ def without_markup(text: str) -> str:
 
 
 def told_apart(texts: list[str]) -> list[str]:
-    """For each prompt what distinguishes it: no markup, no words that all different prompts begin or end with.
+    """For each prompt what distinguishes it: no markup, no words that all prompts begin or end with.
 
     Equal prompts stay equal. A step of one prompt has nothing to compare with and keeps its words.
     """
@@ -54,7 +53,9 @@ def _shared_words(texts: list[str]) -> int:
     """Characters of the whole words that all texts begin with; none where there is one text only."""
     if len(texts) < 2:
         return 0
-    shared = os.path.commonprefix(texts)
+    low, high = min(texts), max(texts)  # what these two share all between them share
+    differ = (place for place, (a, b) in enumerate(zip(low, high, strict=False)) if a != b)
+    shared = low[: next(differ, len(low))]
     # a text that is itself the beginning of all others ends between two words
     whole = all(len(text) == len(shared) or text[len(shared)] == " " for text in texts)
     return len(shared) if whole else shared.rfind(" ") + 1

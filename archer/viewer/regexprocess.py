@@ -5,6 +5,7 @@ import queue
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +39,12 @@ class RegexProcess:
             told = self._ask(question, self._seconds)
         if told is None:
             raise RegexError(
-                f"This expression takes longer than {self._seconds:g} s on the responses of one step, or more "
-                "memory than it may have. Make it simpler, for example without a repetition inside a repetition."
+                f"This expression takes longer than {self._seconds:g} s on the responses of one step, or too much "
+                "memory. Make it simpler, for example without a repetition inside a repetition."
             )
         if "error" in told:
             raise RegexError(told["error"])
-        return told["found"]  # type: ignore[no-any-return]
+        return told["found"]
 
     def close(self) -> None:
         """End the process."""
@@ -51,10 +52,8 @@ class RegexProcess:
             self._process.kill()
             for pipe in (self._process.stdin, self._process.stdout):
                 if pipe is not None:
-                    try:
+                    with suppress(OSError):  # what was still to be sent has nobody to read it
                         pipe.close()
-                    except OSError:  # what was still to be sent has nobody to read it
-                        pass
             self._process.wait()
             self._process = None
 
@@ -62,7 +61,9 @@ class RegexProcess:
         self.close()
         command = [sys.executable, "-I", "-X", "utf8", str(Path(matcher.__file__))]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self._process = subprocess.Popen(command, **pipes, stderr=subprocess.DEVNULL, text=True, encoding="utf-8")
+        self._process = subprocess.Popen(
+            command, **pipes, stderr=subprocess.DEVNULL, text=True, encoding="utf-8"
+        )
         self._answers = queue.Queue()
         threading.Thread(target=_listen, args=(self._process, self._answers), daemon=True).start()
         if self._ask({"pattern": "a", "ignore_case": False, "texts": [], "most": 1}, STARTUP) is None:
@@ -81,7 +82,7 @@ class RegexProcess:
             self.close()
             return None
         sender.join()
-        return json.loads(line)  # type: ignore[no-any-return]
+        return json.loads(line)
 
 
 def _send(pipe: Any, question: dict[str, Any]) -> None:

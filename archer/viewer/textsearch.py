@@ -1,6 +1,6 @@
 """Search over the responses of a run, step by step: where something is said, and what the metrics are there.
 
-Four ways to ask: `word` (whole words, any spelling of their case), `text` (anywhere), `token` (an exact token: its
+Four ways to ask: `word` (whole words, in upper or lower case), `text` (anywhere), `token` (an exact token: its
 text, or its id after #) and `regex`. A match is the tokens that its characters touch. The means are over the
 touched tokens inside the mask that have a finite value; influence keeps its sign.
 """
@@ -73,7 +73,7 @@ def matches_of(query: Query, data: StepData, vocab: Vocab | None, regexes: Regex
     for row, (text, first_chars, edges) in enumerate(zip(texts, starts, found, strict=True)):
         begins, ends = np.array(edges[::2], np.int64), np.array(edges[1::2], np.int64)
         # The token of a character is the last that starts at or before it. Tokens without a character of
-        # their own start where the next character does; they continue the one before, and belong to its match.
+        # their own start where the next character does; they continue the one before and are of its match.
         first = np.searchsorted(first_chars, begins, side="right") - 1
         edge = np.append(first_chars, len(text))
         next_token, beyond = (np.searchsorted(edge, ends, side=side) for side in ("left", "right"))

@@ -1,4 +1,4 @@
-"""Tokens of a whole step: two metrics against each other, and the tokens of a range, highest or lowest first."""
+"""Tokens of a whole step: two metrics against each other, and the tokens of a range in order."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -75,7 +75,12 @@ def tokens_json(
             usable &= (data.metric(name) >= low) & (data.metric(name) <= high)
     rows, positions = np.nonzero(usable)
     found = values[usable].astype(np.float64)
-    keys = {"ascending": found, "descending": -found, "size": -np.abs(found), "position": np.zeros(len(found))}
+    keys = {
+        "ascending": found,
+        "descending": -found,
+        "size": -np.abs(found),
+        "position": np.zeros(len(found)),
+    }
     if order not in keys:
         raise ArcherError(f"order is {order[:40]!r}, expected {', '.join(keys)}.")
     first = np.argsort(keys[order], kind="stable")[: min(max(limit, 0), MAX_LISTED)]
@@ -87,7 +92,7 @@ def tokens_json(
 def token_json(
     data: StepData, vocab: Vocab | None, row: int, position: int, end: int | None = None
 ) -> dict[str, Any]:
-    """A token, or those up to `end`, with what stands around it and all its metrics (None: no finite value)."""
+    """A token, or those up to `end`, its context and all its metrics (None: no finite value)."""
     end = position + 1 if end is None else end
     span = int(data.spans[row])
     first, last = max(position - AROUND, 0), min(end + AROUND, span)

@@ -58,13 +58,15 @@ def test_the_prompts_with_most_disagreement_take_two_clicks(serve: Serve, page: 
     expect(cards).to_have_count(1)
     expect(page.locator(".stepview .sectionhead .matches").first).to_have_text("1 of 4")
     assert click.count == 2
-    page.wait_for_function("() => location.hash.includes('gorder=disagreement') && location.hash.includes('mixed=1')")
+    page.wait_for_function(
+        "() => location.hash.includes('gorder=disagreement') && location.hash.includes('mixed=1')"
+    )
 
 
 def text_is_on_screen(page: Page, token: int) -> bool:
     box = page.locator(f'.workview .textpane[data-pane="0"] [data-token="{token}"]').first.bounding_box()
     height = page.evaluate("innerHeight")
-    return box is not None and 0 <= box["y"] and box["y"] + box["height"] <= height
+    return box is not None and box["y"] >= 0 and box["y"] + box["height"] <= height
 
 
 def test_the_most_negative_token_of_a_step_takes_two_clicks_and_is_on_the_screen(
@@ -106,7 +108,7 @@ def test_a_row_of_the_table_below_brings_the_text_back_on_the_screen(
 
 def test_a_rectangle_in_the_scatter_lists_its_tokens_and_a_row_opens_one(page: Page, small: str) -> None:
     go(page, small, "#2?look=scatter")
-    expect(page.locator(".stepplots > .empty")).to_contain_text("All 107 tokens with both values")
+    expect(page.locator(".stepplots > .empty")).to_contain_text("All 106 tokens with both values")
     canvas = page.locator(".stepplots canvas")
     box = canvas.bounding_box()
     assert box
@@ -114,7 +116,7 @@ def test_a_rectangle_in_the_scatter_lists_its_tokens_and_a_row_opens_one(page: P
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] - 3, box["y"] + box["height"] - 20)
     page.mouse.up()
-    expect(page.locator(".stepplots h3")).to_contain_text("107 tokens with entropy")
+    expect(page.locator(".stepplots h3")).to_contain_text("106 tokens with entropy")
     expect(page.locator(".stepplots tbody tr")).to_have_count(20)
     page.locator(".stepplots tbody button").first.click()
     expect(page.locator(".inspector .chosen")).to_be_visible()
@@ -148,12 +150,16 @@ def test_failed_values_are_a_failure_not_an_absence(serve: Serve, page: Page, tm
     write_trace(tmp_path / "run/influence_trace", {1: make_step(entropies=entropies)})
     go(page, serve(tmp_path / "run").url(), "#1")
     notice = page.locator(".stepview .notice.damaged")
-    expect(notice).to_contain_text("1 token in 1 response have NaN or infinite entropy: its computation failed")
+    expect(notice).to_contain_text(
+        "1 token in 1 response have NaN or infinite entropy: its computation failed"
+    )
     notice.get_by_role("button", name="response 5").click()
     shown(page, "0/1/1/5")
 
 
-def test_a_prompt_through_training_takes_one_click_from_its_group(serve: Serve, page: Page, varied: Path) -> None:
+def test_a_prompt_through_training_takes_one_click_from_its_group(
+    serve: Serve, page: Page, varied: Path
+) -> None:
     go(page, serve(varied).url(), "#1/2")
     shown(page, "0/1/2/null")
     click = Clicks()
@@ -200,7 +206,7 @@ def test_expressions_are_searched_refused_and_ended(page: Page, small: str) -> N
     field.fill("(")
     field.press("Enter")
     expect(status).to_contain_text("not a regular expression")
-    field.fill(r"(\w+\s?)+(\w+\s?)+(\w+\s?)+(\w+\s?)+(\w+\s?)+(\w+\s?)+$!")
+    field.fill(r"(?:[\s\S]|\s|\w)+!")
     field.press("Enter")
     expect(status).to_contain_text("takes longer than 2 s")
     page.get_by_role("button", name="text", exact=True).click()

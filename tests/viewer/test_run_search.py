@@ -30,7 +30,17 @@ def regexes() -> Iterator[RegexProcess]:
     process.close()
 
 
-SPELLED = [b"wait", b" Wait", b" waiter", " 😀".encode(), b" await", b"Wait", b",", "∑".encode()[:2], "∑".encode()[2:]]
+SPELLED = [
+    b"wait",
+    b" Wait",
+    b" waiter",
+    " 😀".encode(),
+    b" await",
+    b"Wait",
+    b",",
+    "∑".encode()[:2],
+    "∑".encode()[2:],
+]
 
 
 @pytest.fixture
@@ -69,7 +79,9 @@ def test_a_match_is_the_tokens_that_its_characters_touch(
     assert [(match.first, match.end) for match in found if match.row == 2] == tokens
 
 
-def test_counts_and_means_of_a_step_are_those_of_a_plain_loop(run_folder: Path, regexes: RegexProcess) -> None:
+def test_counts_and_means_of_a_step_are_those_of_a_plain_loop(
+    run_folder: Path, regexes: RegexProcess
+) -> None:
     run = TracedRun(run_folder)
     data = load_step(run, 3)
     result = step_result(Query("the answer"), run, data, regexes)
@@ -135,7 +147,12 @@ def test_a_damaged_step_is_said_and_the_others_are_searched(tmp_path: Path, rege
 
 def test_questions_that_cannot_be_asked_get_a_sentence(run_folder: Path) -> None:
     client = TestClient(create_app(Library.open([run_folder]), Access.of("127.0.0.1", 7862)))
-    for query, status in [("q=(&mode=regex", 400), ("q=&mode=text", 404), ("q=a&mode=odd", 404), ("q=" + "a" * 501, 422)]:
+    for query, status in [
+        ("q=(&mode=regex", 400),
+        ("q=&mode=text", 404),
+        ("q=a&mode=odd", 404),
+        ("q=" + "a" * 501, 422),
+    ]:
         answer = client.get(f"/api/runs/0/search?{query}")
         assert answer.status_code == status and answer.json()["error"]
     with pytest.raises(ArcherError, match="#1234"):
@@ -149,11 +166,15 @@ def test_the_course_of_a_prompt_grows_with_the_run_and_a_step_is_read_once(
 
     folder = tmp_path / "run/influence_trace"
     samples = {1: [7] * 4 + [8] * 4, 2: [8] * 4 + [9] * 4, 3: [7] * 4 + [9] * 4}
-    write_trace(folder, {step: make_step(step, sample_index=given) for step, given in samples.items() if step < 3})
+    write_trace(
+        folder, {step: make_step(step, sample_index=given) for step, given in samples.items() if step < 3}
+    )
     run = TracedRun(tmp_path / "run")
     read: list[int] = []
     monkeypatch.setattr(promptindex.PromptIndex, "_text", lambda *_: None)
-    monkeypatch.setattr(promptindex, "load_step", lambda run, step: (read.append(step), load_step(run, step))[1])
+    monkeypatch.setattr(
+        promptindex, "load_step", lambda run, step: (read.append(step), load_step(run, step))[1]
+    )
     index = PromptIndex(run)
     partial = index.look("sample:8", seconds=-1.0)
     assert (partial["indexed"], partial["steps"]) == (0, 2)

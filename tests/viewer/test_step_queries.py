@@ -15,8 +15,14 @@ from archer.viewer.runs import TracedRun
 from archer.viewer.steps import load_step
 from archer.viewer.tokens import Window, points_packed, tokens_json
 
-QWEN = "<|im_start|>system\nYou are helpful.<|im_end|>\n<|im_start|>user\n{}\n\nReason step by step.<|im_end|>\n<|im_start|>assistant\n"
-ASKED = ["Anne is twice as tall as Bella. How tall is she, really?", "Bob runs six miles. How fast must Jim run to meet him?"]
+QWEN = (
+    "<|im_start|>system\nYou are helpful.<|im_end|>\n"
+    "<|im_start|>user\n{}\n\nReason step by step.<|im_end|>\n<|im_start|>assistant\n"
+)
+ASKED = [
+    "Anne is twice as tall as Bella. How tall is she, really?",
+    "Bob runs six miles. How fast must Jim run to meet him?",
+]
 
 
 def test_prompts_are_told_apart_by_what_they_do_not_share() -> None:

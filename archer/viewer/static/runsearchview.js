@@ -68,6 +68,7 @@ export class RunSearchView {
       return;
     }
     this.key = key;
+    if (this.aborter) this.aborter.replaced = true; // its answers are of no use to the new question
     this.cancel();
     this.results = [];
     this.status.textContent = "";
@@ -89,6 +90,7 @@ export class RunSearchView {
       while (after !== null) {
         this.status.textContent = `Searching … ${count(this.results.length)} of ${plural(query.runs, "step")}`;
         const answer = await this.source.searchRun({ ...query, after }, aborter.signal);
+        if (aborter.replaced) return;
         if (aborter.signal.aborted) break;
         this.results.push(...answer.results);
         after = answer.next;
@@ -96,8 +98,8 @@ export class RunSearchView {
       }
       this.status.textContent = this.summary(aborter.signal.aborted ? `stopped after ${plural(this.results.length, "step")}` : plural(this.results.length, "step"));
     } catch (error) {
-      if (aborter === this.aborter || error.name !== "AbortError") this.status.textContent = error.name === "AbortError" ? this.summary(`stopped after ${plural(this.results.length, "step")}`) : error.message;
-      else return;
+      if (aborter.replaced) return;
+      this.status.textContent = error.name === "AbortError" ? this.summary(`stopped after ${plural(this.results.length, "step")}`) : error.message;
     }
     if (aborter === this.aborter) this.cancel();
     document.documentElement.dataset.searched = this.key;
