@@ -39,8 +39,8 @@ class RegexProcess:
             told = self._ask(question, self._seconds)
         if told is None:
             raise RegexError(
-                f"This expression takes longer than {self._seconds:g} s on the responses of one step, or too much "
-                "memory. Make it simpler, for example without a repetition inside a repetition."
+                f"This expression takes longer than {self._seconds:g} s on the responses of one step, "
+                "or too much memory. Make it simpler, for example without a repetition inside a repetition."
             )
         if "error" in told:
             raise RegexError(told["error"])

@@ -206,7 +206,7 @@ def test_expressions_are_searched_refused_and_ended(page: Page, small: str) -> N
     field.fill("(")
     field.press("Enter")
     expect(status).to_contain_text("not a regular expression")
-    field.fill(r"(?:[\s\S]|\s|\w)+!")
+    field.fill(r"([\s\S]+)+#")
     field.press("Enter")
     expect(status).to_contain_text("takes longer than 2 s")
     page.get_by_role("button", name="text", exact=True).click()
