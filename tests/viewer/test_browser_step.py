@@ -56,7 +56,7 @@ def test_the_prompts_with_most_disagreement_take_two_clicks(serve: Serve, page: 
     expect(cards.first).to_contain_text("Group 2")
     click(page.locator("#mixed"))
     expect(cards).to_have_count(1)
-    expect(page.locator(".stepview .sectionhead .matches").first).to_have_text("1 of 4")
+    expect(page.locator(".stepview .sectionhead .amount")).to_have_text("1 of 4")
     assert click.count == 2
     page.wait_for_function(
         "() => location.hash.includes('gorder=disagreement') && location.hash.includes('mixed=1')"

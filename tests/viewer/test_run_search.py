@@ -19,7 +19,7 @@ from archer.viewer.regexprocess import RegexError, RegexProcess
 from archer.viewer.runs import Library, TracedRun
 from archer.viewer.security import Access
 from archer.viewer.server import create_app
-from archer.viewer.steps import load_step
+from archer.viewer.steps import StepData, load_step
 from archer.viewer.textsearch import Query, matches_of, step_result, token_ids
 
 
@@ -172,9 +172,12 @@ def test_the_course_of_a_prompt_grows_with_the_run_and_a_step_is_read_once(
     run = TracedRun(tmp_path / "run")
     read: list[int] = []
     monkeypatch.setattr(promptindex.PromptIndex, "_text", lambda *_: None)
-    monkeypatch.setattr(
-        promptindex, "load_step", lambda run, step: (read.append(step), load_step(run, step))[1]
-    )
+
+    def counted(run: TracedRun, step: int) -> StepData:
+        read.append(step)
+        return load_step(run, step)
+
+    monkeypatch.setattr(promptindex, "load_step", counted)
     index = PromptIndex(run)
     partial = index.look("sample:8", seconds=-1.0)
     assert (partial["indexed"], partial["steps"]) == (0, 2)

@@ -31,7 +31,7 @@ export class GroupCards {
     Object.assign(this, { store, events });
     this.orderBox = h("div");
     this.mixed = button("mixed only", () => store.go({ mixed: store.state.mixed ? 0 : 1 }), { class: "toggle", id: "mixed", title: "Only groups with accepted and rejected responses" });
-    this.amount = h("span", { class: "matches", role: "status" });
+    this.amount = h("span", { class: "amount", role: "status" });
     this.cards = h("div", { class: "groups" });
     this.empty = h("p", { class: "empty" });
     this.head = h("div", { class: "sectionhead" }, h("h2", {}, "Groups"), this.orderBox, this.mixed, this.amount);
