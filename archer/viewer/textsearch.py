@@ -1,8 +1,8 @@
 """Search over the responses of a run, step by step: where something is said, and what the metrics are there.
 
 Four ways to ask: `word` (whole words, in upper or lower case), `text` (anywhere), `token` (one token: its
-text, or its id after #) and `regex`. A match is the tokens that its characters touch. The means are over the touched
-tokens inside the mask that have a finite value; influence keeps its sign.
+text, or its id after #) and `regex`. A match is the tokens that its characters touch. The means are over the
+touched tokens inside the mask that have a finite value; influence keeps its sign.
 """
 
 import re

@@ -256,3 +256,4 @@ def test_hostile_text_stays_text_on_all_three_pages(serve: Serve, page: Page, tm
         expect(page.locator("main tbody tr").first).to_be_visible()
         expect(page.locator("main")).to_contain_text("onerror")
         assert page.locator("main img").count() == 0
+        assert "\u202e" not in page.locator("main").inner_text()

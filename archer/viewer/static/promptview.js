@@ -1,7 +1,7 @@
 // One prompt through training: its groups at all steps it appeared in, as charts and as a table that leads to them.
 
 import { button, cssColour, fill, h } from "./dom.js";
-import { count, number, percent, plural } from "./format.js";
+import { count, number, percent, plural, visible } from "./format.js";
 import { DataTable } from "./table.js";
 import { StepChart } from "./chart.js";
 import { groupMarks } from "./groupcards.js";
@@ -50,7 +50,7 @@ export class PromptView {
     if (answer.full) notes.push(`Only ${count(answer.indexed)} of ${count(answer.steps)} steps are indexed: there are too many groups to keep.`);
     if (new Set(answer.groups.map((entry) => entry.key)).size > 1) notes.push("Steps disagree on the text of this sample: the number was given to different prompts. The text is that of the newest.");
     fill(this.notes, notes.slice(0, 8).map((note) => h("p", { class: "notice" }, note)));
-    this.text.textContent = answer.text ?? "This trace holds no prompts.";
+    this.text.textContent = answer.text === null ? "This trace holds no prompts." : answer.text.split("\n").map(visible).join("\n");
     this.showCharts(answer.groups);
     this.showTable(answer.groups);
     if (progress) this.timer = setTimeout(() => this.store.state.page === "prompt" && this.show({ state: this.store.state }, () => this.store.state.page === "prompt" && this.store.state.prompt === state.prompt), AGAIN);
