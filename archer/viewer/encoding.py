@@ -69,6 +69,12 @@ def _edges(sizes: Sequence[int] | np.ndarray) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
 
 
+def json_bytes(value: Mapping[str, Any]) -> bytes:
+    """JSON as browsers read it: no NaN, and texts that are no valid Unicode with a question mark in it."""
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace")
+
+
 _CODES: dict[str, np.dtype] = {"f4": np.dtype("<f4"), "i4": np.dtype("<i4"), "u1": np.dtype("u1")}
 
 

@@ -1,6 +1,5 @@
 """The viewer's questions to a trace, as plain JSON values and packed arrays."""
 
-import hashlib
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -12,7 +11,8 @@ from archer.trace.manifest import StepStatistics
 from archer.trace.schema import TraceStep
 from archer.trace.show import bound_of
 from archer.trace.vocab import Vocab
-from archer.viewer.encoding import pack, token_bytes, token_text
+from archer.viewer.encoding import pack, token_text
+from archer.viewer.groups import groups_json
 from archer.viewer.metrics import LABELS, ramp_of, spread_of
 from archer.viewer.nearest import nearest_pair
 from archer.viewer.runs import Library, TracedRun
@@ -23,7 +23,7 @@ MAX_TOKENS = 16 * 2**20
 """Most tokens of one packed answer."""
 MAX_METADATA = 200
 MAX_SAID = 2000  # characters
-PROMPT_PREVIEW = 160
+MAX_FAILED_ROWS = 12
 
 
 class TooMuchError(ArcherError):
@@ -109,33 +109,19 @@ def step_json(run: TracedRun, data: StepData) -> dict[str, Any]:
             "response_index": arrays.response_index.tolist(),
             "reward": None if arrays.reward is None else _numbers(_rewards(arrays.reward, arrays)),
             "accepted": _verdicts(arrays),
+            "truncated": None if arrays.truncated is None else arrays.truncated.tolist(),
             "unjudged": None if arrays.unjudged is None else arrays.unjudged.tolist(),
             "said": None if arrays.judgement is None else [_said(arrays, row) for row in range(arrays.rows)],
             "uid": None if arrays.uid is None else [str(uid)[:200] for uid in arrays.uid],
             "sample_index": None if arrays.sample_index is None else arrays.sample_index.tolist(),
             **response_facts(arrays),
         },
-        "groups": _groups_json(data, vocab),
+        "groups": groups_json(data, vocab),
         "metrics": [
             _metric_json(name, values, mask, arrays) | _failed_json(data, name)
             for name, values in data.metrics.items()
         ],
     }
-
-
-def _groups_json(data: StepData, vocab: Vocab | None) -> list[dict[str, Any]]:
-    _, first = np.unique(data.groups, return_index=True)
-    groups = []
-    for row in np.sort(first).tolist():
-        tail = key = None
-        prompt = data.arrays.prompt(row)
-        if prompt is not None:
-            tail = token_text(vocab, prompt[-PROMPT_PREVIEW:]).text
-            # The same for the same prompt in any step of any run: a digest of its text, or else of its ids.
-            content = prompt.tobytes() if vocab is None else token_bytes(vocab, prompt)
-            key = hashlib.blake2b(content, digest_size=8).hexdigest()
-        groups.append({"group": int(data.groups[row]), "prompt": tail, "prompt_key": key})
-    return groups
 
 
 def _rewards(reward: np.ndarray, arrays: TraceStep) -> np.ndarray:
@@ -175,9 +161,17 @@ def _metric_json(name: str, values: np.ndarray, mask: NDArray[np.bool_], arrays:
 
 
 def _failed_json(data: StepData, name: str) -> dict[str, Any]:
-    """How many values of each response failed; None where none did."""
-    counts = np.count_nonzero(data.failed(name), axis=1)
-    return {"row_failed": counts.tolist() if counts.any() else None}
+    """How many values failed to be computed: of each response (None: of none), of all, and the first rows."""
+    """How many values failed to be computed: of each response (None: of none), of all, and the first rows."""
+    rows = np.flatnonzero(counts)
+    return {
+        "row_failed": counts.tolist() if rows.size else None,
+        "failed": {
+            "tokens": int(counts.sum()),
+            "responses": len(rows),
+            "rows": rows[:MAX_FAILED_ROWS].tolist(),
+        },
+    }
 
 
 def pair_json(data: StepData, group: int, row: int | None) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from archer.errors import ArcherError
 from archer.trace.npz import DamagedFileError
 from archer.viewer import queries
 from archer.viewer.client import INDEX, Asset, client_assets, etag_of
+from archer.viewer.encoding import json_bytes
+from archer.viewer.explore import add_routes
 from archer.viewer.export import export_group
 from archer.viewer.notes import NotesOffError
 from archer.viewer.runroutes import add_run_routes
@@ -108,6 +110,7 @@ def create_app(library: Library, access: Access, *, follow: bool = False, start:
         return tokens(run, step, version, metrics, text, lambda data: _row_range(data, first, count))
 
     add_run_routes(app, library, cache, _json)
+    add_routes(app, library, cache)
     return app
 
 
@@ -176,8 +179,7 @@ def _asset(name: str, if_none_match: str | None) -> Response:
 
 
 def _json(value: dict[str, Any], if_none_match: str | None, etag: str | None = None) -> Response:
-    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    content = text.encode("utf-8", "replace")
+    content = json_bytes(value)
     return _unless_known(Asset(content, "application/json", etag or etag_of(content)), if_none_match)
 
 

@@ -6,12 +6,15 @@ function byPrompt(head) {
   return found;
 }
 
-// [{prompt, a, b}]: the prompts that both sides answered, with their groups, in the order of the first side.
+// [{prompt, told, a, b}]: the prompts that both sides answered, with their groups, in the order of the first side.
 export function sharedPrompts(headA, headB) {
   const there = byPrompt(headB);
   return Array.from(byPrompt(headA))
     .filter(([key]) => there.has(key))
-    .map(([key, a]) => ({ prompt: headA.groups.find(({ group }) => group === a).prompt, a, b: there.get(key) }));
+    .map(([key, a]) => {
+      const { prompt, told } = headA.groups.find(({ group }) => group === a);
+      return { prompt, told, a, b: there.get(key) };
+    });
 }
 
 // The group of `to` that has the prompt of a group of `from`; null where there is none.

@@ -1,18 +1,13 @@
 // Where the data comes from: the server, or the blocks inside an exported page.
 
-import { responsesOf } from "./pack.js";
+import { ApiError } from "./failure.js";
+import { EmbeddedSource } from "./embedded.js";
+import { responsesOf, unpack } from "./pack.js";
 import { RegexRunner } from "./regexrunner.js";
 import { StepHead } from "./head.js";
 
 const KEPT = 48;
 const CHUNK_TOKENS = 262144;
-
-export class ApiError extends Error {
-  constructor(message, status) {
-    super(message);
-    this.status = status;
-  }
-}
 
 // The last answers by key, as promises; a failed one is asked for again.
 class Recent {
@@ -45,7 +40,8 @@ class ServerSource {
     let answer;
     try {
       answer = await fetch(`api/${path}`, options);
-    } catch {
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
       throw new ApiError("The viewer's server does not answer. Is `archer view` still running?", 0);
     }
     if (answer.ok) return answer;
@@ -130,6 +126,32 @@ class ServerSource {
     });
   }
 
+  // Two metrics of all tokens of a step: {header: {total, shown, without}, arrays: {x, y, row, position}}
+  async points(head, x, y) {
+    const address = `runs/${head.run}/steps/${head.step}/${head.version}/points?${new URLSearchParams({ x, y })}`;
+    return unpack(await (await this.ask(address)).arrayBuffer());
+  }
+
+  // Tokens of a step in order, within a window of two metrics where there is one.
+  async tokens(head, { metric, order, limit, x = "", y = "", window = null }) {
+    const query = new URLSearchParams({ metric, order, limit });
+    if (window) {
+      query.set("x", x);
+      query.set("y", y);
+      for (const [name, end] of [["low", 0], ["high", 1]]) for (const axis of ["x", "y"]) query.append(name, window[axis][end] === Infinity ? "inf" : window[axis][end] === -Infinity ? "-inf" : window[axis][end]);
+    }
+    return (await this.ask(`runs/${head.run}/steps/${head.step}/${head.version}/tokens?${query}`)).json();
+  }
+
+  async promptCourse(run, prompt) {
+    return (await this.ask(`runs/${run}/prompt?${new URLSearchParams({ id: prompt })}`)).json();
+  }
+
+  async searchRun({ run, q, mode, case: sensitive, after }, signal) {
+    const query = new URLSearchParams({ q, mode, case: sensitive ? "true" : "false", after });
+    return (await this.ask(`runs/${run}/search?${query}`, { signal })).json();
+  }
+
   group(head, group, metrics, text) {
     return this.packed(head, `groups/${group}`, metrics, text);
   }
@@ -162,90 +184,6 @@ class ServerSource {
       onprogress(first / head.size);
     }
     return all;
-  }
-}
-
-class EmbeddedSource {
-  async read(name) {
-    const text = document.getElementById(`data-${name}`).textContent;
-    const packed = Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
-    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-    return new Response(stream).arrayBuffer();
-  }
-
-  async json(name) {
-    return JSON.parse(new TextDecoder().decode(await this.read(name)));
-  }
-
-  // A page from a disk has no address that a worker could be loaded from but the data it carries itself.
-  async searchWorker() {
-    const script = new Blob([await this.read("searchworker")], { type: "text/javascript" });
-    return URL.createObjectURL(script);
-  }
-
-  exportAddress() {
-    return null;
-  }
-
-  library() {
-    return this.json("library");
-  }
-
-  // A file that was sent around holds one group: no metrics, and no run to keep notes beside.
-  async metrics() {
-    return { names: [], bad_lines: 0 };
-  }
-
-  async series() {
-    return {};
-  }
-
-  async telling() {
-    return null;
-  }
-
-  async notes() {
-    return { notes: [], off: "An exported page keeps no notes." };
-  }
-
-  timeline() {
-    return this.json("timeline");
-  }
-
-  async head(run, step) {
-    this.kept ??= this.json("head").then((value) => new StepHead(0, value));
-    const head = await this.kept;
-    if (step !== head.step) throw new ApiError(`This file holds step ${head.step} only.`, 404);
-    return head;
-  }
-
-  forgetHeads() {}
-
-  async group(head, group) {
-    if (!head.groups.some((entry) => entry.group === group)) throw new ApiError("This file holds one group only.", 404);
-    this.tokens ??= this.read("tokens").then(responsesOf);
-    return this.tokens;
-  }
-
-  async response(head, row) {
-    const found = (await this.group(head, head.groups[0].group)).find((response) => response.row === row);
-    if (!found) throw new ApiError(`This file does not hold response ${row}.`, 404);
-    return found;
-  }
-
-  async pair(head, group, row) {
-    this.pairs ??= this.json("pairs");
-    const pairs = await this.pairs;
-    return row === null ? pairs.first : pairs.of[row];
-  }
-
-  // A single file does not carry the libraries that render.
-  async renderWorker() {
-    return null;
-  }
-
-  step(head) {
-    return this.group(head, head.groups[0].group);
   }
 }
 

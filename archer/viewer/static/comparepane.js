@@ -7,7 +7,8 @@ import { Heatmap } from "./heatmap.js";
 import { isDark } from "./colour.js";
 import { matchTokens } from "./search.js";
 import { number, visible } from "./format.js";
-import { promptTail, verdictMark } from "./stepview.js";
+import { promptLine } from "./promptline.js";
+import { verdictMark } from "./stepview.js";
 
 export class ComparePane {
   // `go(change)` moves this side to another run, step, group or response
@@ -35,7 +36,7 @@ export class ComparePane {
     const { head, responses, metric, scale, filter } = view;
     this.showChoosers(view);
     const entry = head.groups.find(({ group }) => group === view.group);
-    this.prompt.textContent = entry.prompt === null ? "" : promptTail(entry.prompt, 120);
+    this.prompt.textContent = promptLine(entry, 120);
     const active = filters(filter);
     const keeps = active ? responses.map((response) => passing(response, filter)) : null;
     this.strips.show({ head, responses, metrics: [metric], scales: [scale], grain: "token", keeps, current: view.place.response, token: null });

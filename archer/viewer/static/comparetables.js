@@ -3,7 +3,7 @@
 import { count, number, percent } from "./format.js";
 import { distinct, gather } from "./tokens.js";
 import { h } from "./dom.js";
-import { promptTail } from "./stepview.js";
+import { promptLine } from "./promptline.js";
 import { tokenCell } from "./tokencells.js";
 
 const FIGURES = [
@@ -67,7 +67,7 @@ export function promptRows(heads, shared) {
   };
   const points = (value) => `${number(100 * value)} pt`;
   const columns = [
-    { key: "prompt", label: "Prompt in both", text: true, value: (row) => row.prompt, cell: (row) => h("span", { class: "promptline" }, row.prompt === null ? "–" : promptTail(row.prompt, 72)) },
+    { key: "prompt", label: "Prompt in both", text: true, value: (row) => row.prompt, cell: (row) => h("span", { class: "promptline" }, promptLine(row, 110) || "–") },
     side("A", 0, "accepted", percent),
     side("B", 1, "accepted", percent),
     change("accepted", points),

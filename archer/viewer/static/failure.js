@@ -1,7 +1,14 @@
 // What stands on the page when something cannot be shown; everything else stays in reach.
 
-import { button, h } from "./dom.js";
+import { button, h, withCode } from "./dom.js";
 import { visible } from "./format.js";
+
+export class ApiError extends Error {
+  constructor(message, status) {
+    super(message);
+    this.status = status;
+  }
+}
 
 export function failurePage(error, state) {
   const damaged = error.status === 422 && state.step !== null;
@@ -18,9 +25,4 @@ export function missingRun(state, runs, pick) {
   const wanted = visible(state.wanted ?? String(state.run));
   const choices = runs.map((run) => h("li", {}, button(visible(run.name), () => pick(run.run), { class: "rowlink" })));
   return h("section", { class: "view failure", role: "alert" }, h("h1", {}, "Nothing to show here"), h("p", { class: "notice damaged" }, `This viewer holds no run ${wanted}. It holds:`), h("ul", {}, choices));
-}
-
-// What stands between backticks is something to type.
-function withCode(text) {
-  return text.split("`").map((part, index) => (index % 2 ? h("code", {}, part) : part));
 }

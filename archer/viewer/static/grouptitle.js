@@ -1,19 +1,20 @@
 // The head of the group page: which group, how it did, what was asked, what was right.
 
 import { count, number, visible } from "./format.js";
-import { fill, h } from "./dom.js";
-import { promptTail } from "./stepview.js";
+import { button, fill, h } from "./dom.js";
+import { promptLine } from "./promptline.js";
 
 const TRUTH = 80; // characters
 
 export class GroupTitle {
-  constructor(source) {
+  constructor(store, source) {
     this.source = source;
     this.title = h("h1");
     this.prompt = h("details", { class: "prompt" });
     this.save = h("a", { class: "action", id: "save", download: "", title: "This group as one HTML file that opens without a server" }, "Save as a page");
+    this.course = button("Through training", () => store.go({ page: "prompt", prompt: this.asked }), { class: "quiet", id: "course", title: "This prompt at all steps it appeared in" });
     this.notes = h("div");
-    this.node = h("div", {}, h("div", { class: "worktitle" }, this.title, this.prompt, this.save), this.notes);
+    this.node = h("div", {}, h("div", { class: "worktitle" }, this.title, this.prompt, this.course, this.save), this.notes);
   }
 
   // `response`: one of the group, whose prompt is whole; none while it is on its way
@@ -35,8 +36,10 @@ export class GroupTitle {
     this.save.hidden = address === null;
     if (address !== null) this.save.href = address;
     const entry = head.groups.find(({ group }) => group === state.group);
+    this.asked = entry?.prompt_id ?? null;
+    this.course.hidden = this.asked === null || address === null;
     const text = response?.prompt ?? entry?.prompt ?? null;
-    fill(this.prompt, h("summary", {}, "Prompt ", text !== null && h("span", { class: "promptline" }, promptTail(text, 96))), h("pre", { dir: "ltr" }, text === null ? "This trace holds no prompts." : promptText(text)));
+    fill(this.prompt, h("summary", {}, "Prompt ", text !== null && h("span", { class: "promptline" }, promptLine(entry ?? { prompt: text }, 96))), h("pre", { dir: "ltr" }, text === null ? "This trace holds no prompts." : promptText(text)));
   }
 }
 

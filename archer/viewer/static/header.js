@@ -19,6 +19,7 @@ export class Header {
     this.followButton = button("Follow", () => actions.follow(), { class: "quiet follow", id: "follow", title: "New steps appear by themselves" });
     this.compareButton = button("Compare", () => actions.compare(), { class: "quiet", id: "compare", title: "Beside another step or run (c)" });
     this.noteButton = button("Note", () => actions.note(), { class: "quiet", id: "note", title: "Notes about this place (m)" });
+    this.searchButton = button("Search", () => actions.search(), { class: "quiet", id: "search-run", title: "Search all steps of the run (s)" });
     this.series = TRACED[0][0];
     this.ribbonBox = h("div", { class: "ribbon" });
     this.chooser = h("span");
@@ -36,9 +37,10 @@ export class Header {
         h("span", { class: "spring" }),
         h("span", { class: "stepping" }, this.previous, this.next),
         this.followButton,
+        this.searchButton,
         this.compareButton,
         this.noteButton,
-        button("PNG", () => actions.png(), { class: "quiet", id: "png", title: "Save what is shown as a PNG (s)" }),
+        button("PNG", () => actions.png(), { class: "quiet", id: "png", title: "Save what is shown as a PNG (i)" }),
         themeButton(() => actions.theme()),
         button("?", () => actions.help(), { class: "quiet icon", "aria-label": "Keys", title: "Keys (?)" }),
       ),
@@ -48,7 +50,7 @@ export class Header {
 
   show({ state, library, timelines, following }) {
     const timelineNow = timelines[state.run];
-    const key = [state.run, state.step, state.group, state.response, state.vs, following, isDark()].join("/");
+    const key = [state.run, state.step, state.group, state.response, state.vs, state.page, state.prompt, following, isDark()].join("/");
     if (key === this.key && timelineNow === this.timelineShown) return;
     Object.assign(this, { key, timelineShown: timelineNow });
     const several = library.runs.length > 1;
@@ -57,6 +59,7 @@ export class Header {
     if (state.step !== null) crumbs.push([`step ${state.step}`, { group: null, response: null, token: null, vs: "" }]);
     if (state.step !== null && state.group !== null) crumbs.push([`group ${state.group}`, { response: null, token: null, vs: "" }]);
     if (state.step !== null && state.response !== null) crumbs.push([`response ${state.response}`, { token: null, vs: "" }]);
+    if (state.page) crumbs.push([state.page, {}]);
     if (state.vs) crumbs.push(["compare", {}]);
     fill(this.path, crumbs.map(([label, change], index) => button(label, () => this.store.go(change), { class: "crumb", "aria-current": index === crumbs.length - 1 ? "page" : null })));
     const timeline = timelines[state.run];
@@ -65,6 +68,8 @@ export class Header {
     this.next.disabled = timeline.steps.length === 0 || at === timeline.steps.length - 1;
     this.followButton.hidden = library.static;
     this.followButton.setAttribute("aria-pressed", following ? "true" : "false");
+    this.searchButton.hidden = library.static;
+    this.searchButton.setAttribute("aria-pressed", state.page === "search" ? "true" : "false");
     this.compareButton.hidden = library.static;
     this.compareButton.setAttribute("aria-pressed", state.vs ? "true" : "false");
     this.showRibbon(state, timelines);

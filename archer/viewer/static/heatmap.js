@@ -170,4 +170,15 @@ export class Heatmap {
       this.node.scrollTop = Math.max(0, y - this.viewport / 3);
     }
   }
+  // The middle of a token on the screen, as a pointer would be there; null where it is not laid out.
+  pointOf(token) {
+    const pane = this.panes.find((candidate) => candidate.node.clientWidth > 0);
+    if (!pane || !this.layout) return null;
+    const box = pane.node.getBoundingClientRect();
+    const segment = this.layout.firstSegment[token];
+    return {
+      clientX: box.left + this.layout.x[segment] + this.layout.width[segment] / 2,
+      clientY: box.top + this.layout.line[segment] * LINE - this.node.scrollTop + LINE,
+    };
+  }
 }

@@ -4,11 +4,15 @@ import { CompareView } from "./compareview.js";
 import { failurePage, missingRun } from "./failure.js";
 import { Follower } from "./follow.js";
 import { Header } from "./header.js";
-import { Help, listen } from "./keyboard.js";
+import { Help } from "./keyboard.js";
+import { Navigation } from "./navigation.js";
 import { Notes } from "./notes.js";
+import { PromptView } from "./promptview.js";
+import { revealToken } from "./reveal.js";
+import { RunSearchView } from "./runsearchview.js";
 import { RunView } from "./runview.js";
 import { StepView } from "./stepview.js";
-import { Store } from "./state.js";
+import { PAGES, Store } from "./state.js";
 import { TokenPanel } from "./tokenpanel.js";
 import { Tooltip } from "./tooltip.js";
 import { WorkView } from "./workview.js";
@@ -33,10 +37,14 @@ class App {
       step: new StepView(this.store, this.source, panel),
       work: new WorkView(this.store, this.source, this.tooltip, panel),
       compare: new CompareView(this.store, this.source, this.tooltip),
+      prompt: new PromptView(this.store, this.source),
+      search: new RunSearchView(this.store, this.source),
     };
+    this.navigation = new Navigation(this);
     this.header = new Header(this.store, {
-      step: (direction) => this.stepBy(direction),
-      compare: () => this.compare(),
+      step: (direction) => this.navigation.stepBy(direction),
+      compare: () => this.navigation.compare(),
+      search: () => this.navigation.searchRun(),
       help: () => this.help.open(),
       note: () => this.notes.open(),
       png: () => this.savePng(),
@@ -47,7 +55,6 @@ class App {
     this.ticket = 0;
     fill(root, button("To the content", () => this.main.focus(), { class: "skip" }), this.header.node, this.main);
     startTheme(() => this.recolour());
-    this.listen();
   }
 
   async start() {
@@ -86,6 +93,12 @@ class App {
     this.loadNotes(state);
     document.title = this.titleOf(state);
     try {
+      if (PAGES.includes(state.page) && !this.library.static) {
+        this.place(state.page);
+        await this.views[state.page].show(context, current);
+        if (current()) document.documentElement.dataset.shown = state.page;
+        return;
+      }
       if (state.step === null) {
         this.place("run");
         this.views.run.show(context);
@@ -104,6 +117,9 @@ class App {
         this.shownStep = `${state.run}/${state.step}/${state.group}`;
         this.place("work");
         await this.views.work.show(context, current);
+        const chosen = `${this.shownStep}/${state.response}/${state.token}`;
+        if (current() && state.response !== null && this.revealed !== chosen) revealToken(...this.views.work.chosen(), this.main.querySelector(".stickyhead"));
+        this.revealed = chosen;
       }
       if (current()) {
         document.documentElement.dataset.shown = `${state.run}/${state.step}/${state.group}/${state.response}`;
@@ -172,96 +188,6 @@ class App {
     else this.follower.start(this.timelines);
     this.library.follow = this.follower.on;
     this.render();
-  }
-
-  stepBy(direction) {
-    const { state } = this.store;
-    const { steps } = this.timelines[state.run];
-    if (!steps.length) return;
-    const at = steps.indexOf(state.step);
-    const next = at < 0 ? (direction > 0 ? 0 : steps.length - 1) : at + direction;
-    if (next >= 0 && next < steps.length) this.store.go({ step: steps[next], group: null, response: null, token: null });
-  }
-
-  async groupBy(direction) {
-    const { state } = this.store;
-    if (state.step === null) return;
-    const groups = (await this.source.head(state.run, state.step)).groups.map((entry) => entry.group);
-    const at = groups.indexOf(state.group);
-    const next = at < 0 ? (direction > 0 ? 0 : groups.length - 1) : at + direction;
-    if (groups[next] !== undefined) this.store.go({ group: groups[next], response: null, token: null });
-  }
-
-  responseBy(direction) {
-    const { state } = this.store;
-    if (state.group === null || state.vs) return;
-    const rows = this.views.work.rowOrder();
-    const at = rows.indexOf(state.response);
-    const next = at < 0 ? (direction > 0 ? 0 : rows.length - 1) : at + direction;
-    if (rows[next] !== undefined) this.views.work.pick(rows[next], null);
-  }
-
-  compare() {
-    const { state } = this.store;
-    if (this.library.static) return;
-    if (state.vs) {
-      this.store.go({ vs: "" });
-      return;
-    }
-    const other = this.library.runs.length > 1 ? (state.run + 1) % this.library.runs.length : state.run;
-    const { steps } = this.timelines[state.run];
-    const step = state.step ?? steps[steps.length - 1];
-    if (step === undefined) return;
-    const others = this.timelines[other].steps;
-    const same = other !== state.run && others.includes(step) ? step : others.findLast((candidate) => candidate < step) ?? others[0];
-    this.store.go({ step, response: null, token: null, vs: `${other}:${same}` });
-  }
-
-  up() {
-    const { state } = this.store;
-    const level = ["token", "response", "group", "step"].find((name) => state[name] !== null);
-    if (state.vs) this.store.go({ vs: "" });
-    else if (level) this.store.go({ [level]: null });
-  }
-
-  listen() {
-    const arrow = (event) => {
-      const { state } = this.store;
-      if (state.group === null || state.vs || !this.main.contains(this.views.work.node)) return false;
-      return this.views.work.move(event.key);
-    };
-    const newest = () => {
-      const { steps } = this.timelines[this.store.state.run];
-      if (steps.length) this.store.go({ step: steps[steps.length - 1], group: null, response: null, token: null });
-    };
-    listen({
-      n: () => this.stepBy(1),
-      p: () => this.stepBy(-1),
-      N: () => this.groupBy(1),
-      P: () => this.groupBy(-1),
-      j: () => this.responseBy(1),
-      k: () => this.responseBy(-1),
-      l: newest,
-      u: () => this.up(),
-      c: () => this.compare(),
-      m: () => !this.library.static && this.notes.open(),
-      s: () => this.savePng(),
-      e: () => this.panel.exportCsv(),
-      t: () => document.getElementById("theme").click(),
-      "/": () => document.getElementById("search")?.focus(),
-      "?": () => this.help.open(),
-      Escape: () => {
-        this.tooltip.hide();
-        document.activeElement?.blur();
-        this.store.go({ q: "", lo: "", hi: "", by: "" });
-      },
-      ArrowLeft: arrow,
-      ArrowRight: arrow,
-      ArrowUp: arrow,
-      ArrowDown: arrow,
-      Home: arrow,
-      End: arrow,
-    });
   }
 }
 

@@ -37,7 +37,17 @@ const DEFAULTS = {
   metrics: "",
   log: 0,
   over: "",
+  gorder: "group",
+  mixed: 0,
+  look: "",
+  page: "",
+  prompt: "",
+  sq: "",
+  smode: "word",
+  scase: 0,
 };
+// Pages beside the levels; they keep the place they were opened from.
+export const PAGES = ["prompt", "search"];
 
 // `runs`: what the server holds; without them a run is its number, as in an exported page.
 export function parse(hash, runs = []) {
@@ -122,7 +132,9 @@ export class Store {
   go(change) {
     const before = this.state;
     this.state = { ...before, ...change };
-    const moved = ["run", "step", "group", "response"].some((name) => before[name] !== this.state[name]);
+    // Whoever goes to a place leaves the page that leads there.
+    if (!("page" in change) && ["step", "vs", "group", "response"].some((name) => name in change)) this.state.page = "";
+    const moved = ["run", "step", "group", "response", "page", "prompt"].some((name) => before[name] !== this.state[name]);
     this.notify();
     clearTimeout(this.timer);
     if (moved) this.write((address) => (location.hash = address));

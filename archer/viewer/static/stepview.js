@@ -1,29 +1,19 @@
 // Level two, upper half: one step with its groups, all its responses, and what the manifest says of it.
 
-import { button, choose, chooseSegment, fill, h } from "./dom.js";
+import { chooseSegment, fill, h } from "./dom.js";
 import { bytes, count, moment, number, percent, plural, visible } from "./format.js";
 import { DataTable } from "./table.js";
+import { GroupCards } from "./groupcards.js";
+import { linkButton } from "./tokenlist.js";
+import { StepPlots } from "./stepplots.js";
 import { Toolbar } from "./toolbar.js";
 import { statsTable } from "./stats.js";
 import { stripTokens } from "./tokens.js";
 
-const GROUP_ORDERS = [
-  ["group", "group number"],
-  ["accepted", "accepted share"],
-  ["reward", "mean reward"],
-  ["length", "mean length"],
-];
-
 // Groups that are fetched before anybody asks: the first ones on the page, and the one under the pointer.
 const AHEAD_GROUPS = 4;
 const AHEAD_TOKENS = 300000;
-const VERDICTS = [["all", "all"], ["accepted", "accepted"], ["rejected", "rejected"]];
-
-// The end of a prompt, where the question usually stands, on one line.
-export function promptTail(prompt, length) {
-  const line = visible(prompt.replace(/\s+/g, " ").trim());
-  return line.length > length ? `… ${line.slice(-length)}` : line;
-}
+const VERDICTS = [["all", "all"], ["accepted", "accepted"], ["rejected", "rejected"], ["unjudged", "unjudged"], ["truncated", "truncated"]];
 
 const MARKS = { accepted: "✓", rejected: "✕", unjudged: "?" };
 
@@ -35,12 +25,11 @@ export function verdictMark(verdict) {
 export class StepView {
   constructor(store, source, tokenPanel) {
     Object.assign(this, { store, source, tokenPanel });
-    this.order = "group";
     this.title = h("h1");
     this.facts = h("p", { class: "lead" });
     this.notes = h("div");
-    this.groups = h("div", { class: "groups" });
-    this.orderBox = h("div");
+    this.groups = new GroupCards(store, { open: (group) => store.go({ group, response: null, token: null }), ahead: (group) => this.fetch(group) });
+    this.plots = new StepPlots(store, source);
     this.verdicts = h("div");
     this.find = h("input", { type: "search", id: "find", spellcheck: "false", autocomplete: "off", placeholder: "uid, prompt or number", "aria-label": "Find responses by uid, prompt or number", oninput: (event) => store.go({ find: event.target.value }) });
     this.find.addEventListener("keydown", (event) => event.key === "Enter" && this.openOnly());
@@ -59,8 +48,8 @@ export class StepView {
       this.title,
       this.facts,
       this.notes,
-      h("div", { class: "sectionhead" }, h("h2", {}, "Groups"), this.orderBox),
-      this.groups,
+      this.plots.node,
+      this.groups.node,
       h("div", { class: "sectionhead" }, h("h2", {}, "Summary statistics")),
       this.stats,
       h("div", { class: "sectionhead" }, h("h2", {}, "Responses"), this.verdicts, this.find, this.table.csvButton(() => `archer-step-${this.head.step}-responses.csv`)),
@@ -76,6 +65,8 @@ export class StepView {
     const same = this.head === head;
     Object.assign(this, { head, context });
     if (!same) this.showHead();
+    this.plots.show(head, state);
+    this.groups.show(head, state);
     if (!same) this.fetchAhead();
     this.showResponses(state);
     if (this.tokenPanel.node.parentNode !== this.panelSlot) this.panelSlot.append(this.tokenPanel.node);
@@ -93,8 +84,7 @@ export class StepView {
     if (manifest.mean_reward !== null) facts.push(`mean reward ${number(manifest.mean_reward)}`);
     this.facts.textContent = facts.join(" · ");
     const empty = head.size ? [] : ["This step holds no responses. An influence trace keeps the groups that were scored, and here none had both accepted and rejected responses."];
-    fill(this.notes, [...head.notes, ...empty].map((note) => h("p", { class: "notice" }, note)));
-    this.showGroups();
+    fill(this.notes, [...head.notes, ...empty].map((note) => h("p", { class: "notice" }, note)), this.failures());
     fill(this.stats, statsTable(head.metrics.map((metric) => [metric.label, metric.spread])));
     this.showManifest();
   }
@@ -103,7 +93,7 @@ export class StepView {
     clearTimeout(this.ahead);
     this.ahead = setTimeout(() => {
       let tokens = 0;
-      for (const card of Array.from(this.groups.children).slice(0, AHEAD_GROUPS)) {
+      for (const card of Array.from(this.groups.cards.children).slice(0, AHEAD_GROUPS)) {
         const group = Number(card.dataset.group);
         for (const row of this.head.rowsOf(group)) tokens += this.head.fact(row, "span");
         if (tokens > AHEAD_TOKENS) break;
@@ -116,57 +106,29 @@ export class StepView {
     stripTokens(this.source, this.head, group, this.store.state).catch(() => {}); // who opens the group is told why
   }
 
-  showGroups() {
+  // A value that must be there and is not a number is a failure of the run, not an absence in the trace.
+  failures() {
     const { head } = this;
-    choose(this.orderBox, "Order of the groups", GROUP_ORDERS, this.order, (order) => {
-      this.order = order;
-      this.showGroups();
-    });
-    const cards = head.groups.map(({ group, prompt }) => {
-      const rows = head.rowsOf(group);
-      const mean = (get) => {
-        const values = rows.map(get).filter((value) => value !== null);
-        return values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null;
-      };
-      return {
-        group,
-        prompt,
-        rows,
-        accepted: mean((row) => (head.fact(row, "accepted") === null ? null : Number(head.fact(row, "accepted")))),
-        reward: mean((row) => head.fact(row, "reward")),
-        length: mean((row) => head.fact(row, "length")),
-      };
-    });
-    if (this.order !== "group") cards.sort((a, b) => (b[this.order] ?? -Infinity) - (a[this.order] ?? -Infinity) || a.group - b.group);
-    fill(this.groups, cards.map((card) => this.card(card)));
-  }
-
-  card({ group, prompt, rows, reward, length }) {
-    const { head } = this;
-    const dots = rows.slice(0, 32).map((row) => {
-      const verdict = head.verdict(row);
-      return h("i", { class: `pip ${verdict ?? ""}` });
-    });
-    const good = rows.filter((row) => head.fact(row, "accepted")).length;
-    const facts = [`${good} of ${rows.length} accepted`, `reward ${number(reward)}`, `length ${number(length)}`];
-    return button(
-      [
-        h("span", { class: "cardtop" }, h("strong", {}, `Group ${group}`), h("span", { class: "pips", "aria-hidden": "true" }, dots)),
-        prompt !== null && h("span", { class: "promptline" }, promptTail(prompt, 96)),
-        h("span", { class: "cardfacts" }, facts.join(" · ")),
-      ],
-      () => this.store.go({ group, response: null, token: null }),
-      { class: "groupcard", "data-group": group, onpointerenter: () => this.fetch(group), onfocus: () => this.fetch(group) },
-    );
+    return head.metrics
+      .filter(({ failed }) => failed?.tokens)
+      .map(({ name, failed }) =>
+        h(
+          "p",
+          { class: "notice damaged" },
+          `${plural(failed.tokens, "token")} in ${plural(failed.responses, "response")} have NaN or infinite ${name.replaceAll("_", " ")}: its computation failed there. Means leave them out. See `,
+          failed.rows.map((row) => linkButton(`response ${row}`, () => this.store.go({ group: head.fact(row, "group"), response: row, token: null }), "Open this response")),
+        ),
+      );
   }
 
   showResponses(state) {
     const { head } = this;
     this.verdicts.hidden = !head.rows.accepted;
-    chooseSegment(this.verdicts, "Verdict", VERDICTS, state.verdict, (verdict) => this.store.go({ verdict }));
+    const offered = VERDICTS.filter(([name]) => (name !== "unjudged" && name !== "truncated") || head.rows[name]?.some(Boolean));
+    chooseSegment(this.verdicts, "Verdict", offered, state.verdict, (verdict) => this.store.go({ verdict }));
     if (this.find.value !== state.find) this.find.value = state.find;
     const prompts = new Map(head.groups.map(({ group, prompt }) => [group, prompt]));
-    const rows = head.numbers.filter((row) => (state.verdict === "all" || head.verdict(row) === state.verdict) && isLike(head, row, prompts, state.find));
+    const rows = head.numbers.filter((row) => (state.verdict === "all" || (state.verdict === "truncated" ? head.fact(row, "truncated") : head.verdict(row) === state.verdict)) && isLike(head, row, prompts, state.find));
     const fact = (key, label, format, name = key) =>
       head.rows[name] ? [{ key, label, value: (entry) => head.fact(entry.row, name), cell: (entry) => format(head.fact(entry.row, name)) }] : [];
     this.table.setColumns([
@@ -175,8 +137,8 @@ export class StepView {
       ...(head.rows.accepted ? [{ key: "accepted", label: "Verdict", text: true, value: (entry) => head.verdict(entry.row), cell: (entry) => [verdictMark(head.verdict(entry.row)), ` ${head.verdict(entry.row)}`] }] : []),
       ...fact("reward", "Reward", number),
       ...fact("length", "Tokens", count),
-      ...head.metrics.map((metric) => {
-        const absolute = metric.ramp === "diverging";
+      ...(head.rows.truncated ? [{ key: "truncated", label: "Truncated", text: true, value: (entry) => head.fact(entry.row, "truncated"), cell: (entry) => (head.fact(entry.row, "truncated") ? "truncated" : "") }] : []),
+      ...head.metrics.flatMap((metric) => (metric.ramp === "diverging" ? [[metric, false], [metric, true]] : [[metric, false]])).map(([metric, absolute]) => {
         const get = (entry) => head.mean(entry.row, metric.name, absolute);
         return { key: `mean_${absolute ? "abs_" : ""}${metric.name}`, label: absolute ? `mean |${metric.name}|` : `mean ${metric.name.replaceAll("_", " ")}`, value: get, cell: (entry) => number(get(entry)) };
       }),

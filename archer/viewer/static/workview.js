@@ -25,7 +25,7 @@ export class WorkView {
     this.pair = new PairView(store, source, tooltip);
     this.viewbar = new ViewBar(store);
     this.toolbar = new Toolbar(store, { jump: (direction) => this.jump(direction), colours: ["panes", "grain", "scale", "gamma"] });
-    this.title = new GroupTitle(source);
+    this.title = new GroupTitle(store, source);
     this.orderBox = h("div", { class: "rail" });
     this.paneHeads = ["left", "right"].map((side) => {
       const legend = new Legend();
@@ -222,6 +222,11 @@ export class WorkView {
       Object.assign(this, { keptFrom: group, keptKey: key });
     }
     return this.keeps;
+  }
+
+  // Where the chosen token is drawn: [heatmap, token]
+  chosen() {
+    return this.shown?.length > 1 ? [this.pair.sides[0].heatmap, this.pair.token] : [this.response.heatmap, this.response.token];
   }
 
   rowOrder() {
