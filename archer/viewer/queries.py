@@ -162,7 +162,7 @@ def _metric_json(name: str, values: np.ndarray, mask: NDArray[np.bool_], arrays:
 
 def _failed_json(data: StepData, name: str) -> dict[str, Any]:
     """How many values failed to be computed: of each response (None: of none), of all, and the first rows."""
-    """How many values failed to be computed: of each response (None: of none), of all, and the first rows."""
+    counts = np.count_nonzero(data.failed(name), axis=1)
     rows = np.flatnonzero(counts)
     return {
         "row_failed": counts.tolist() if rows.size else None,
