@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
-from archer.diagnosis.evidence import ViewerPlace, TraceFacts
+from archer.diagnosis.evidence import TraceFacts, ViewerPlace
 from archer.diagnosis.thresholds import Thresholds
 from archer.trace.schema import TraceStep
 from archer.trace.vocab import Vocab
