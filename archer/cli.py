@@ -11,6 +11,7 @@ from archer.ablation.commands import app as ablation_app
 from archer.data.commands import data_app
 from archer.errors import ArcherError, masked
 from archer.evaluation.command import evaluate_command, export_model_command
+from archer.imports.command import import_command
 from archer.trace.commands import app as trace_app
 from archer.verify.command import verify
 from archer.viewer.commands import export, view
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 app.command("train", cls=train_command.TrainCommand)(train_command.train)
 app.command()(view)
+trace_app.command("import")(import_command)
 app.add_typer(trace_app, name="trace")
 app.command()(export)
 app.command()(verify)

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,17 +85,23 @@ def run_archer(options: argparse.Namespace, backend: str) -> dict[str, list[floa
     with tempfile.TemporaryDirectory() as folder:
         make_run(compose(archer_settings(options, backend, folder)), Console()).execute()
         lines = [json.loads(line) for line in Path(folder, "metrics.jsonl").read_text().splitlines()]
-    steps = [line for line in lines if "timing_s/step" in line]
+    return columns_of([line for line in lines if "timing_s/step" in line])
+
+
+def columns_of(steps: list[dict[str, float]]) -> dict[str, list[float]]:
+    """The figures of a run's steps, by short names; verl's names and Archer's are the same."""
     names = {
         "seconds": "timing_s/step",
         "generation": "timing_s/gen",
+        "old_log_prob": "timing_s/old_log_prob",
         "update": "timing_s/update_actor",
+        "weights": "timing_s/update_weights",
         "length": "response_length/mean",
         "reward": "critic/rewards/mean",
         "tokens": "perf/total_num_tokens",
         "sampled": "perf/sampled_tokens",
     }
-    return {name: [step[key] for step in steps] for name, key in names.items()}
+    return {name: [step[key] for step in steps] for name, key in names.items() if key in steps[0]}
 
 
 def run_trl(options: argparse.Namespace, backend: str) -> dict[str, list[float]]:
@@ -202,11 +209,11 @@ def device_memory() -> float:
     return float(subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]) / 1024
 
 
-def measure(side: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Run one side in a process of its own and watch the device's memory."""
+def measure(side: str, trl_path: str = "") -> dict[str, Any]:
+    """Run one side of this script in a process of its own and watch the device's memory."""
     figures = Path(tempfile.mkdtemp()) / "figures.json"
-    command = [sys.executable, __file__, *sys.argv[1:], "--side", side, "--figures", str(figures)]
-    path = os.pathsep.join(filter(None, [options.trl_path, os.environ.get("PYTHONPATH", "")]))
+    command = [sys.executable, *sys.argv, "--side", side, "--figures", str(figures)]
+    path = os.pathsep.join(filter(None, [trl_path, os.environ.get("PYTHONPATH", "")]))
     environment = os.environ | ({"PYTHONPATH": path} if side.startswith("trl") else {})
     peak, before, done = 0.0, device_memory(), threading.Event()
 
@@ -231,14 +238,18 @@ def main() -> None:
         return
     found: dict[str, Any] = {}
     for side in options.sides:
-        found[side] = measure(side, options)
+        found[side] = measure(side, options.trl_path)
         print(side, {name: statistics.median(values) for name, values in found[side].items()}, flush=True)
         if options.out:
             Path(options.out).write_text(json.dumps(found, indent=1))
-    table = Table(
-        title=f"{options.prompts_a_step} x {options.responses} x {options.length}, {options.steps} steps"
-    )
+    title = f"{options.prompts_a_step} x {options.responses} x {options.length}, {options.steps} steps"
     columns = ("seconds", "generation", "update", "length", "reward", "memory")
+    Console(width=120).print(as_table(title, columns, found))
+
+
+def as_table(title: str, columns: Sequence[str], found: dict[str, Any]) -> Table:
+    """Medians, a row for each side."""
+    table = Table(title=title)
     for heading in ("side", *(f"{name}, GiB" if name == "memory" else name for name in columns), "sampled/s"):
         table.add_column(heading, justify="left" if heading == "side" else "right")
     for side, figures in found.items():
@@ -247,7 +258,7 @@ def main() -> None:
         if figures.get("sampled"):
             speed = f"{sum(figures['sampled']) / sum(figures['generation']):,.0f}"
         table.add_row(side, *cells, speed)
-    Console(width=120).print(table)
+    return table
 
 
 if __name__ == "__main__":

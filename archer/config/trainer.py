@@ -66,6 +66,11 @@ class TrainerConfig(Section):
         at_least=0,
         needs="data.val_files",
     )
+    log_step_responses: int = knob(
+        0,
+        "show the N best and N worst responses of every step on the console and send them to the trackers",
+        at_least=0,
+    )
     val_only: bool = knob(False, "validate and stop")
     skip_optimizer_step: bool = knob(False, "run everything but the weight update")
     max_skipped_updates: int = knob(

@@ -163,4 +163,5 @@ def recorder_of(generation: Generation, config: TrainConfig, sampling: EvalSampl
         sampling.n,
         config.trainer.val_trace.max_responses,
         budget or DEFAULT_TOKENS,
+        greedy=not params.do_sample,
     )

@@ -21,14 +21,18 @@ from archer.trace.stack import stacked
 class SampleRecorder:
     """Keeps the responses of an evaluation's first prompts, scored."""
 
-    def __init__(self, policy: Callable[[], Policy], n: int, limit: int, budget: int) -> None:
+    def __init__(
+        self, policy: Callable[[], Policy], n: int, limit: int, budget: int, greedy: bool = False
+    ) -> None:
         """Nothing is computed before the first responses come.
 
         policy: the model at the temperature that responses are sampled at
         n:      responses of each prompt
         limit:  responses that are kept, in whole prompts
         budget: tokens that go through the model together
+        greedy: tokens are not drawn, so that there is no log-prob that they were drawn with
         """
+        self.greedy = greedy
         self._make_policy, self._budget = policy, budget
         self.n, self.limit = n, max(1, limit // n) * n
         self._policy: Policy | None = None
@@ -83,8 +87,8 @@ class SampleRecorder:
                 prompts=[prompt.token_ids for prompt in prompts],
                 sample_index=[prompt.index for prompt in prompts],
                 truncated=(~responses.finished).numpy(),
-                seed=None if responses.seeds is None else responses.seeds.numpy(),
-                rollout_log_probs=responses.log_probs.numpy(),
+                seed=None if responses.seeds is None or self.greedy else responses.seeds.numpy(),
+                rollout_log_probs=None if self.greedy else responses.log_probs.numpy(),
                 **texts,
             )
         )

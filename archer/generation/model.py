@@ -70,6 +70,13 @@ def load_tokenizer(config: ModelConfig) -> Any:
     return tokenizer
 
 
+def read_tokenizer(folder: str) -> Any:
+    """Return the tokenizer of a model's folder as it is, for reading texts; no code of the folder is run."""
+    if not Path(folder).is_dir():
+        raise ArcherError(f"{folder} is not a folder; expected that of a model, with its tokenizer files.")
+    return _load(AutoTokenizer, folder, folder, trust_remote_code=False)
+
+
 def load_policy(config: ModelConfig, compute: Compute, exact: bool = False) -> PreTrainedModel:
     """Return the trainable policy: float32 weights, dropout off (log-probs must not be random)."""
     return set_up_policy(load_weights(config, exact), config, compute)

@@ -1,8 +1,10 @@
 """Whether a trace is whole: every step read once, damage named, figures counted."""
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -61,6 +63,11 @@ def check_trace(folder: str | Path) -> TraceReport:
     steps: list[int] = []
     nonfinite: Counter[str] = Counter()
     notes: Counter[str] = Counter()
+    not_computed = _not_computed(reader.summary.metadata)
+    if not_computed:
+        remarks.append(
+            f"not computed by the trainer that the trace was imported from: {', '.join(not_computed)}"
+        )
     rows = tokens = influence_tokens = 0
     has_influence = False
     for found in reader:
@@ -75,7 +82,7 @@ def check_trace(folder: str | Path) -> TraceReport:
         if arrays.influence is not None:
             has_influence = True
             influence_tokens += int(np.isfinite(arrays.influence[mask]).sum())
-        counts = _nonfinite(arrays)
+        counts = _nonfinite(arrays, not_computed)
         nonfinite.update(counts)
         faults = [f"{n} values of {name} inside the mask are NaN or infinite" for name, n in counts.items()]
         faults += _faults(arrays, reader.summary.format_major)
@@ -132,10 +139,20 @@ def _vocab(reader: TraceReader, problems: list[str], remarks: list[str]) -> Voca
     return vocab
 
 
-def _nonfinite(arrays: TraceStep) -> dict[str, int]:
+def _not_computed(metadata: dict[str, Any]) -> list[str]:
+    """The arrays that the trace says nobody computed; only an imported trace says so."""
+    named = metadata.get("not_computed")
+    return [name for name in EXPECTED_FINITE if name in named] if isinstance(named, list) else []
+
+
+def _nonfinite(arrays: TraceStep, not_computed: Collection[str]) -> dict[str, int]:
     """Values inside the mask that should be finite and are not; influence may be NaN, but not infinite."""
     held, mask = arrays.arrays(), arrays.response_mask
-    given = [name for name in EXPECTED_FINITE if name in held and not _unknown(held[name], mask)]
+    given = [
+        name
+        for name in EXPECTED_FINITE
+        if name in held and name not in not_computed and not _unknown(held[name], mask)
+    ]
     counts = {name: int((~np.isfinite(held[name][mask])).sum()) for name in given}
     if arrays.influence is not None:
         counts["influence"] = int(np.isinf(arrays.influence[mask]).sum())

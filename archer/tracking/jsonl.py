@@ -10,7 +10,7 @@ from pathlib import Path
 
 from archer.errors import ArcherError
 from archer.files import append_to, plain_file, write_atomically
-from archer.tracking.trackers import ValidationSample
+from archer.tracking.samples import ShownResponse
 
 _logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class JsonlTracker:
         self._file.write(json.dumps({"step": step, **clean}) + "\n")
         self._file.flush()
 
-    def log_samples(self, step: int, samples: Sequence[ValidationSample]) -> None:
+    def log_samples(self, step: int, samples: Sequence[ShownResponse]) -> None:
         """Texts have no place in this file: every line is numbers."""
 
     def close(self) -> None:

@@ -5,13 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from rich.panel import Panel
-from rich.text import Text
-
-from archer.errors import ArcherError, install_hint, visible
-
-TABLE = "val/generations"
-COLUMNS = ("prompt", "response", "score")
+from archer.errors import ArcherError, install_hint
+from archer.tracking.samples import Cell, ShownResponse
 
 
 @dataclass(frozen=True)
@@ -26,40 +21,14 @@ class RunInfo:
     first_step: int = 1  # that will be logged; later ones of a killed run are void
 
 
-@dataclass(frozen=True)
-class ValidationSample:
-    """A validation prompt, a response to it, and its score; None where it could not be judged."""
-
-    prompt: str
-    response: str
-    score: float | None
-
-    def row(self) -> list[str | float | None]:
-        """One row of a table with `COLUMNS`."""
-        return [self.prompt, self.response, self.score]
-
-    def panel(self, step: int) -> Panel:
-        """What the console shows; control characters of the texts are made visible."""
-        text = f"{self.prompt.strip()}\n---\n{self.response.strip()}"
-        shown = "\n".join(visible(line) for line in text.splitlines())
-        score = "unjudged" if self.score is None else f"score {self.score:g}"
-        return Panel(Text(shown), title=f"validation at step {step}, {score}", title_align="left")
-
-    def markdown(self) -> str:
-        """The same as Markdown, texts in blocks that nothing in them can end."""
-        score = "unjudged" if self.score is None else f"score {self.score:g}"
-        blocks = ("    " + "\n    ".join(text.splitlines()) for text in (self.prompt, self.response))
-        return f"**{score}**\n\n" + "\n\n---\n\n".join(blocks)
-
-
 class Tracker(Protocol):
-    """Takes the metrics of each step, and responses of its validation."""
+    """Takes the metrics of each step, and responses of it or of its validation."""
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         """Record the metrics of one step."""
 
-    def log_samples(self, step: int, samples: Sequence[ValidationSample]) -> None:
-        """Record responses of a validation, before the metrics of its step."""
+    def log_samples(self, step: int, samples: Sequence[ShownResponse]) -> None:
+        """Record responses, all of one kind, before the metrics of their step."""
 
     def close(self) -> None:
         """Write out whatever is still buffered."""
@@ -78,10 +47,10 @@ class TensorboardTracker:
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, step)
 
-    def log_samples(self, step: int, samples: Sequence[ValidationSample]) -> None:
+    def log_samples(self, step: int, samples: Sequence[ShownResponse]) -> None:
         """Record one text per sample."""
         for number, sample in enumerate(samples):
-            self._writer.add_text(f"{TABLE}/{number}", sample.markdown(), step)
+            self._writer.add_text(f"{sample.table}/{number}", sample.markdown(), step)
 
     def close(self) -> None:
         """Flush the event file."""
@@ -112,12 +81,12 @@ class WandbTracker:
         """Record the metrics of one step."""
         self._run.log(metrics, step=step)
 
-    def log_samples(self, step: int, samples: Sequence[ValidationSample]) -> None:
+    def log_samples(self, step: int, samples: Sequence[ShownResponse]) -> None:
         """Record a table."""
         import wandb
 
-        table = wandb.Table(columns=list(COLUMNS), data=[sample.row() for sample in samples])
-        self._run.log({TABLE: table}, step=step)
+        for name, columns, rows in _tables(samples):
+            self._run.log({name: wandb.Table(columns=columns, data=rows)}, step=step)
 
     def close(self) -> None:
         """Finish the run."""
@@ -139,14 +108,22 @@ class TrackioTracker:
         """Record the metrics of one step."""
         self._trackio.log(metrics, step=step)
 
-    def log_samples(self, step: int, samples: Sequence[ValidationSample]) -> None:
+    def log_samples(self, step: int, samples: Sequence[ShownResponse]) -> None:
         """Record a table."""
-        table = self._trackio.Table(columns=list(COLUMNS), data=[sample.row() for sample in samples])
-        self._trackio.log({TABLE: table}, step=step)
+        for name, columns, rows in _tables(samples):
+            self._trackio.log({name: self._trackio.Table(columns=columns, data=rows)}, step=step)
 
     def close(self) -> None:
         """Finish the run."""
         self._trackio.finish()
+
+
+def _tables(samples: Sequence[ShownResponse]) -> list[tuple[str, list[str], list[list[Cell]]]]:
+    """Name, columns and rows of the table that the samples make; none without samples."""
+    if not samples:
+        return []
+    first = samples[0]
+    return [(first.table, list(first.columns), [sample.row() for sample in samples])]
 
 
 TRACKERS: dict[str, Callable[[RunInfo], Tracker]] = {

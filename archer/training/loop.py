@@ -16,7 +16,7 @@ from archer.config.root import TrainConfig
 from archer.errors import ArcherError
 from archer.runs.checkpoint import Checkpoint
 from archer.runs.folder import RunFolder
-from archer.tracking import Tracker, ValidationSample
+from archer.tracking import ShownResponse, StepResponse, Tracker, ValidationSample
 from archer.tracking.console import ConsoleProgress, sampled_how
 from archer.training.progress import Outcome, Progress, StopRequest, due, run_trackers, say_accuracy
 from archer.training.traces import Traces
@@ -40,6 +40,7 @@ class StepReport:
 
     metrics: dict[str, float]
     warning: str | None
+    responses: Sequence[StepResponse] = ()  # those of `trainer.log_step_responses`
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,7 @@ class Run:
 
         report = engine.train_step(saves)
         metrics = report.metrics
+        self._show(report.responses)
         if report.warning:
             shown.say(f"[yellow]step {step}: {report.warning}[/yellow]")
         refusal: ArcherError | None = None
@@ -214,7 +216,7 @@ class Run:
         self._show(result.samples)
         return result.metrics
 
-    def _show(self, samples: Sequence[ValidationSample]) -> None:
+    def _show(self, samples: Sequence[ShownResponse]) -> None:
         if not samples:
             return
         for sample in samples:

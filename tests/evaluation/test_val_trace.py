@@ -90,6 +90,21 @@ def test_its_log_probs_are_those_that_sampling_had(traced):
     assert (arrays.entropies[mask] >= 0).all() and arrays.entropies[mask].any()
 
 
+def test_greedy_tokens_have_the_models_log_probs_and_no_draw(tmp_path):
+    val = "actor_rollout_ref.rollout.val_kwargs"
+    greedy = (f"{val}.n=1", f"{val}.do_sample=False", "trainer.total_training_steps=1")
+    one, other = (
+        TraceReader(
+            train(tmp_path / name, *TRACED, *greedy, f"{val}.temperature={temperature}") / "val_trace"
+        )
+        for name, temperature in (("one", 1.0), ("other", 0.3))
+    )
+    arrays = one.read(1).arrays
+    assert arrays.rollout_log_probs is None and arrays.seed is None
+    for name, values in arrays.arrays().items():
+        assert np.array_equal(values, getattr(other.read(1).arrays, name)), name
+
+
 def test_a_bound_keeps_whole_prompts(tmp_path):
     run = train(
         tmp_path / "run",

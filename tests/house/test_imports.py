@@ -20,7 +20,7 @@ FLOORS = (
     ("evaluation",),
     ("training",),
     ("engines.local", "engines.verl"),
-    ("preflight", "verify", "ablation", "viewer"),
+    ("preflight", "verify", "ablation", "viewer", "imports"),
     ("train",),
     ("cli",),
     ("__main__",),

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from archer.errors import ArcherError
-from archer.tracking import JsonlTracker, RunInfo, ValidationSample, make_trackers
+from archer.tracking import JsonlTracker, RunInfo, StepResponse, ValidationSample, make_trackers
 from archer.tracking.jsonl import read_metrics
 from archer.tracking.trackers import TRACKERS
 
@@ -49,6 +49,12 @@ def test_tensorboard_gets_every_scalar(run):
 SAMPLES = [ValidationSample("1 + 1 =", "2", 1.0), ValidationSample("2 + 2 =", "\x1b[31m```five", None)]
 
 
+RESPONSES = [
+    StepResponse(1, "best", "1 + 1 =", "2", 1.0, "accepted", 1, 0.25, "2", None),
+    StepResponse(1, "worst", "2 + 2 =", "[red]\x1b[31mfive", -0.5, "rejected", 3, None, "4", "found five"),
+]
+
+
 def test_tensorboard_gets_the_responses_of_a_validation_as_text(run):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -71,13 +77,41 @@ def test_the_console_shows_a_response_and_none_of_its_escapes():
     assert "1 + 1 =" in shown and "␛[31m```five" in shown and "\x1b" not in shown
 
 
+def test_the_console_shows_why_a_response_of_a_step_is_among_the_worst():
+    console = Console(file=StringIO(), width=90)
+    for response in RESPONSES:
+        console.print(response.panel(1))
+    shown = console.file.getvalue()
+    assert "best of the step, reward 1, accepted, 1 tokens, mean entropy 0.250" in shown
+    assert "worst of the step, reward -0.5, rejected, 3 tokens ─" in shown
+    assert "ground truth: 4" in shown and "reason: found five" in shown
+    assert "[red]␛[31mfive" in shown and "\x1b" not in shown
+
+
+def test_tensorboard_gets_the_responses_of_a_step(run):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    (tracker,) = make_trackers(["tensorboard"], run)
+    tracker.log_samples(1, RESPONSES)
+    tracker.close()
+    events = EventAccumulator(str(run.folder / "tensorboard")).Reload()
+    (event,) = events.Tensors("train/responses/1/text_summary")
+    text = event.tensor_proto.string_val[0].decode()
+    assert "worst of the step" in text and "    reason: found five" in text
+
+
 def test_wandb_works_offline(run):
     (tracker,) = make_trackers(["wandb"], run)
     tracker.log_samples(1, SAMPLES)
+    tracker.log_samples(1, RESPONSES)
     tracker.log(1, {"actor/entropy": 0.5})
     tracker.close()
     (table,) = (run.folder / "wandb").glob("offline-run-*-id123/files/media/table/val/*.table.json")
     assert json.loads(table.read_text())["data"] == [sample.row() for sample in SAMPLES]
+    (table,) = (run.folder / "wandb").glob("offline-run-*-id123/files/media/table/train/*.table.json")
+    written = json.loads(table.read_text())
+    assert written["columns"] == list(StepResponse.columns)
+    assert written["data"] == [response.row() for response in RESPONSES]
     logs = list((run.folder / "wandb").glob("offline-run-*-id123/*.wandb"))
     assert len(logs) == 1
     deadline = time.monotonic() + 60
@@ -90,9 +124,11 @@ def test_trackio_keeps_its_own_store(run, tmp_path, monkeypatch):
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "store"))
     (tracker,) = make_trackers(["trackio"], run)
     tracker.log_samples(1, SAMPLES)
+    tracker.log_samples(1, RESPONSES)
     tracker.log(1, {"actor/entropy": 0.5})
     tracker.close()
-    assert any((tmp_path / "store").rglob("*"))
+    stored = b"".join(path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file())
+    assert b"val/generations" in stored and b"train/responses" in stored
 
 
 def test_a_tracker_that_is_not_installed_is_named_with_its_extra(run, monkeypatch):

@@ -31,6 +31,7 @@ EVERYTHING = (
     "algorithm.use_kl_in_reward=True",
     "algorithm.rollout_correction.rollout_is=token",
     "algorithm.rollout_correction.rollout_is_batch_normalize=True",
+    "trainer.log_step_responses=1",
     "trainer.influence_trace.enable=False",
 )
 REWARD = """

@@ -1,6 +1,6 @@
 """A training step of the local engine: rollout, rewards, advantages, update."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -24,10 +24,12 @@ from archer.generation.policy import Policy, TokenStats, token_stats_of
 from archer.generation.sampling import seed_everything
 from archer.runs.checkpoint import Checkpoint
 from archer.runs.integrity import refuse_not_finite
+from archer.tracking import StepResponse
 from archer.training.loop import StepReport
 from archer.training.marks import MarkMaker, UpdateView
 from archer.training.metrics import Timings, response_metrics, rollout_difference, sampling_metrics, spread
 from archer.training.portions import token_budget
+from archer.training.responses import best_and_worst
 from archer.training.traces import StepRecord, Traces
 
 
@@ -49,6 +51,7 @@ class Trainer:
         self.policy, self.reference, self.collector = policy, reference, collector
         self.step = 0
         self._learnt = False  # whether an update was applied
+        self._responses: Sequence[StepResponse] = ()  # of the step under way, those to be shown
         actor, algorithm = config.actor_rollout_ref.actor, config.algorithm
         self._advantage = bound_advantage(algorithm.adv_estimator, algorithm)
         self._kl_control = KLController(algorithm.kl_ctrl)
@@ -81,6 +84,7 @@ class Trainer:
     def train_step(self) -> StepReport:
         """Run one step: rollout, rewards, advantages, update."""
         self.step += 1
+        self._responses = ()
         seed_everything(self.config.actor_rollout_ref.rollout.seed, self.step)
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.actor_rollout_ref.actor.optim.lr * self._lr_factor(self.step - 1)
@@ -95,7 +99,7 @@ class Trainer:
             self.collector.generation.rollout.refresh()
         metrics |= sampling_metrics(collected.sampled)
         metrics |= timings.metrics() | self._performance(collected, timings)
-        return StepReport(metrics, _warning(collected, metrics))
+        return StepReport(metrics, _warning(collected, metrics), self._responses)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything besides the weights that the next step depends on."""
@@ -163,8 +167,14 @@ class Trainer:
         first_pass = TokenStats(result.log_probs, result.entropy)
         seen = first_pass if old is None else old
         with timings("influence_write" if traced else "trace_write"):
-            if self.traces.wants(self.step):
-                self._write_traces(experience, seen, first_pass)
+            record = None
+            shown = self.config.trainer.log_step_responses
+            if self.traces.wants(self.step) or shown:
+                record = self._record(experience, seen, first_pass)
+                self.traces.write(record, self.recorder.influence, self.recorder.selection.rows)
+        if record is not None and shown:
+            with timings("step_responses"):
+                self._responses = best_and_worst(record, shown, self.collector.generation.tokenizer)
         if traced:
             metrics |= self.recorder.tracer.metrics()
         return (
@@ -183,7 +193,7 @@ class Trainer:
             | rollout_difference(responses.log_probs, seen.log_probs, responses.mask)
         )
 
-    def _write_traces(self, experience: Experience, seen: TokenStats, first_pass: TokenStats) -> None:
+    def _record(self, experience: Experience, seen: TokenStats, first_pass: TokenStats) -> StepRecord:
         judged, responses = experience.judged, experience.responses
         old_entropy = experience.old_entropy
         view = UpdateView(
@@ -196,7 +206,7 @@ class Trainer:
         )
         actor = self.config.actor_rollout_ref.actor
         marks = self._marks(view, mini_batches(judged.groups, actor, epoch=0, step=self.step))
-        record = StepRecord(
+        return StepRecord(
             step=self.step,
             prompts=[prompt.token_ids for prompt in responses.prompts],
             sample_index=[prompt.index for prompt in responses.prompts],
@@ -217,7 +227,6 @@ class Trainer:
             rollout_log_probs=responses.log_probs,
             marks=marks,
         )
-        self.traces.write(record, self.recorder.influence, self.recorder.selection.rows)
 
     def _penalise(
         self,

@@ -140,7 +140,7 @@ class VerlEngine:
         if saves():
             self._write()
         metrics |= trainer.finish_step(batch, metrics, time.monotonic() - started)
-        return StepReport(metrics, trainer.warning)
+        return StepReport(metrics, trainer.warning, trainer.responses)
 
     def save(self, progress: Progress) -> None:
         """Say that the step's checkpoint is complete; it counts once the step is logged."""

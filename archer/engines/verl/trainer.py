@@ -32,10 +32,11 @@ from archer.errors import ArcherError
 from archer.evaluation.summary import Summary
 from archer.generation.sampling import stream
 from archer.influence import Group, Selection, select_groups
-from archer.tracking import ValidationSample
+from archer.tracking import StepResponse, ValidationSample
 from archer.training.loop import validation_at
 from archer.training.marks import MarkMaker
 from archer.training.metrics import sampling_metrics
+from archer.training.responses import best_and_worst
 from archer.training.traces import Traces, prompt_groups, traces_validation
 
 NOTHING = Selection((), 0, 0, 0)
@@ -76,6 +77,7 @@ class ArcherTrainer(PPOTrainerSync):
         self.updates: Sequence[RankUpdate] = ()
         self.validation = ValidationRecorder(self.settings.trainer.val_trace.max_responses)
         self.generations: list[ValidationSample] = []  # of the last validation, as many as are to be shown
+        self.responses: list[StepResponse] = []  # of the last step, those to be shown
         self.prev_step_profile = self.curr_step_profile = self.next_step_profile = False
 
     def check_workers(self) -> None:
@@ -235,9 +237,14 @@ class ArcherTrainer(PPOTrainerSync):
 
     def _write_traces(self) -> None:
         step, traced = self.global_steps, self.selection is not NOTHING
-        if not self.traces.entropy.wants(step) and not traced:
+        shown = self.settings.trainer.log_step_responses
+        self.responses = []
+        if not self.traces.entropy.wants(step) and not traced and not shown:
             return
         record = self.rows.record(step, self.updates, self.order.mini_batches, self._marks)
+        if shown:
+            with marked_timer("step_responses", self.timing_raw):
+                self.responses = best_and_worst(record, shown, self.tokenizer)
         influence = torch.full(record.mask.shape, torch.nan)
         for update in self.updates:
             for row, scores in update.trace.scores.items():

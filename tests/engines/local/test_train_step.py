@@ -101,6 +101,19 @@ class ConstantJudge:
         return Judged(responses, groups, results, torch.zeros(len(responses)))
 
 
+@pytest.mark.parametrize("count", [0, 2])
+def test_as_many_responses_of_a_step_are_shown_as_are_wanted(make_engine, count):
+    engine = make_engine(f"trainer.log_step_responses={count}")
+    report = engine.train_step(lambda: False)
+    assert [response.rank for response in report.responses] == ["best"] * count + ["worst"] * count
+    for response in report.responses:
+        assert response.step == 1 and "+" in response.prompt and response.mean_entropy >= 0
+        assert response.verdict == ("accepted" if response.reward > 0 else "rejected")
+    rewards = [response.reward for response in report.responses]
+    assert not count or min(rewards[:count]) >= max(rewards[count:])
+    assert ("timing_s/step_responses" in report.metrics) == bool(count)
+
+
 def test_a_step_reports_every_promised_metric_and_changes_the_weights(make_engine):
     engine = make_engine()
     trainer, before = engine.trainer, weights(engine.trainer.policy.model)

@@ -5,13 +5,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from packaging.requirements import Requirement as Specifier
 from packaging.specifiers import SpecifierSet
 
 from archer.config import compose
 from archer.engines.verl import cluster, versions
-from archer.engines.verl.trainer import ArcherTrainer
+from archer.engines.verl.trainer import NOTHING, ArcherTrainer
 from archer.errors import ArcherError
+from archer.trace.writer import NullTraceWriter
 from archer.tracking import ValidationSample
 
 ROOT = Path(__file__).parents[3]
@@ -105,3 +107,29 @@ def test_as_many_generations_of_a_validation_are_kept_as_are_wanted(wanted):
     ArcherTrainer._maybe_log_val_generations(trainer, prompts, responses, [1.0, 0.0, 0.0])
     first_of_each = [ValidationSample("1+1", "2", 1.0), ValidationSample("2+2", "5", 0.0)]
     assert trainer.generations == first_of_each[:wanted]
+
+
+@pytest.mark.parametrize("wanted", [0, 2])
+def test_the_responses_of_a_step_are_chosen_even_where_nothing_is_traced(monkeypatch, wanted):
+    asked = []
+    monkeypatch.setattr(
+        "archer.engines.verl.trainer.best_and_worst",
+        lambda record, count, tokenizer: asked.append((record.step, count, tokenizer)) or ["best", "worst"],
+    )
+    record = SimpleNamespace(step=3, mask=torch.ones(1, 2, dtype=torch.bool))
+    trainer = SimpleNamespace(
+        settings=compose([f"trainer.log_step_responses={wanted}"]),
+        global_steps=3,
+        selection=NOTHING,
+        traces=SimpleNamespace(entropy=NullTraceWriter(), write=lambda *_: None),
+        rows=SimpleNamespace(record=lambda step, *_: record),
+        tokenizer="tokenizer",
+        timing_raw={},
+        updates=(),
+        order=SimpleNamespace(mini_batches=[]),
+        _marks=None,
+    )
+    ArcherTrainer._write_traces(trainer)
+    assert asked == ([(3, 2, "tokenizer")] if wanted else [])
+    assert trainer.responses == (["best", "worst"] if wanted else [])
+    assert ("step_responses" in trainer.timing_raw) == bool(wanted)
