@@ -1,6 +1,7 @@
 """What the rules read and what they say."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -102,6 +103,12 @@ class History:
         points = self.all(name)
         current = len(points) >= count and points[-1].step == self.step
         return points[-count:] if current else []
+
+    def at(self, name: str, step: int) -> Point | None:
+        """The point of a step."""
+        points = self.all(name)
+        place = bisect_left(points, step, key=lambda point: point.step)
+        return points[place] if place < len(points) and points[place].step == step else None
 
     def now(self, name: str) -> float | None:
         """The figure of the newest step."""

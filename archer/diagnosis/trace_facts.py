@@ -1,6 +1,6 @@
 """What the rules need out of the arrays of one traced step."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,7 +148,7 @@ def entropy_of_tokens(arrays: TraceStep, vocab: Vocab | None) -> dict[str, float
     kinds, inverse = np.unique(arrays.responses[arrays.response_mask], return_inverse=True)
     parts = np.bincount(inverse, weights=values) / values.size
     chosen = np.argsort(-parts)[:KEPT_TOKENS]
-    found: Counter[str] = Counter()
+    found: dict[str, float] = defaultdict(float)
     for index in chosen:
         token = int(kinds[index])
         name = f"token {token}" if vocab is None else vocab.token(token).decode("utf-8", "replace")

@@ -4,7 +4,7 @@ The last steps are compared with the first ones of the run, and with those a few
 and a sudden break are both found. Entropy that falls while accuracy rises is learning, not collapse.
 """
 
-from collections import Counter
+from collections import defaultdict
 
 from archer.diagnosis.evidence import Finding, History, Point, mean
 from archer.diagnosis.rules.base import Rule
@@ -32,8 +32,9 @@ def collapse(history: History, limits: Thresholds) -> Finding | None:
                 severity="critical",
                 since=since,
                 step=history.step,
-                what=f"Entropy fell from {mean(before):.3g} to {mean(last):.3g} nats a token, and accuracy did "
-                f"not rise with it ({gain:+.1%}): the policy stopped exploring.{_carried(tokens, 'lost')}",
+                what=f"Entropy fell from {mean(before):.3g} to {mean(last):.3g} nats a token, and accuracy "
+                f"did not rise with it ({gain:+.1%}): the policy stopped exploring."
+                f"{_carried(tokens, 'lost')}",
                 advice="Raise clip_ratio_high or entropy_coeff, lower the learning rate, or go back to a "
                 "checkpoint before this step.",
                 figures={"entropy_before": mean(before), "entropy_now": mean(last), "accuracy_gain": gain},
@@ -59,10 +60,10 @@ def explosion(history: History, limits: Thresholds) -> Finding | None:
                 severity="critical",
                 since=since,
                 step=history.step,
-                what=f"Entropy rose from {mean(before):.3g} to {mean(last):.3g} nats a token: the policy drifts "
-                f"towards random text.{_carried(tokens, 'gained')}",
-                advice="Lower the learning rate or entropy_coeff, check the sign of a custom loss, add a KL to "
-                "the reference, or go back to a checkpoint before this step.",
+                what=f"Entropy rose from {mean(before):.3g} to {mean(last):.3g} nats a token: the policy "
+                f"drifts towards random text.{_carried(tokens, 'gained')}",
+                advice="Lower the learning rate or entropy_coeff, check the sign of a custom loss, add a "
+                "KL to the reference, or go back to a checkpoint before this step.",
                 figures={"entropy_before": mean(before), "entropy_now": mean(last)},
                 place=history.place(ENTROPY),
                 tokens=tokens,
@@ -76,7 +77,7 @@ def changed_tokens(history: History, before: list[Point], *, falling: bool) -> t
     now = history.traces.get(history.step)
     if not facts or now is None:
         return ()
-    change: Counter[str] = Counter()
+    change: dict[str, float] = defaultdict(float)
     for parts in facts:
         for token, part in parts.items():
             change[token] += part / len(facts)
@@ -102,9 +103,8 @@ def _after(history: History, before: list[Point]) -> list[Point]:
 
 def _accuracy(history: History, points: list[Point]) -> float:
     """Mean accuracy of the steps of some points; the score where no accuracy is known, 0 without both."""
-    steps = {point.step for point in points}
     for name in (ACCURACY, SCORE):
-        found = [point for point in history.all(name) if point.step in steps]
+        found = [known for point in points if (known := history.at(name, point.step)) is not None]
         if found:
             return mean(found)
     return 0.0

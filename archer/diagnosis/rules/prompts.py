@@ -22,11 +22,12 @@ def degenerate(history: History, limits: Thresholds) -> Finding | None:
         severity="critical" if mean(last) > 0.95 else "warning",
         since=began(history.all(DEGENERATE), lambda value: value > limits.degenerate),
         step=history.step,
-        what=f"{percent(mean(last))} of the groups are all right or all wrong, so they teach nothing (in this "
-        f"step {right:.0f} all right, {wrong:.0f} all wrong; {percent(mean(first))} in the first steps).",
-        advice="All wrong: check ground truths and the reward on a response by hand, then take easier prompts. "
-        "All right: take harder ones. More responses a prompt, or algorithm.filter_groups.enable=True, help "
-        "with both.",
+        what=f"{percent(mean(last))} of the groups are all right or all wrong, so they teach nothing (in "
+        f"this step {right:.0f} all right, {wrong:.0f} all wrong; in the first steps "
+        f"{percent(mean(first))}).",
+        advice="All wrong: check ground truths and the reward on a response by hand, then take easier "
+        "prompts. All right: take harder ones. More responses a prompt, or "
+        "algorithm.filter_groups.enable=True, help with both.",
         figures={"degenerate": mean(last), "all_correct": right, "all_wrong": wrong},
         place=history.place(DEGENERATE),
     )
@@ -42,9 +43,10 @@ def duplicates(history: History, limits: Thresholds) -> Finding | None:
         severity="warning",
         since=began(history.all(COPIES), lambda value: value > limits.duplicates),
         step=history.step,
-        what=f"{percent(mean(last))} of a step's groups have a prompt that another group of the same step has "
-        "too: the step learns from fewer problems than it says.",
-        advice="Remove copies from the training files (archer data show FILE), or check how they were joined.",
+        what=f"{percent(mean(last))} of a step's groups have a prompt that another group of the same step "
+        "has too: the step learns from fewer problems than it says.",
+        advice="Remove copies from the training files (archer data show FILE), or check how "
+        "they were joined.",
         figures={"duplicated": mean(last)},
         place=history.place(COPIES),
     )
@@ -52,5 +54,7 @@ def duplicates(history: History, limits: Thresholds) -> Finding | None:
 
 RULES = (
     Rule("degenerate_groups", degenerate, (DEGENERATE,), "metrics.jsonl, or an entropy trace with verdicts"),
-    Rule("duplicate_prompts", duplicates, (COPIES,), "a trace with prompts: trainer.entropy_trace.enable=True"),
+    Rule(
+        "duplicate_prompts", duplicates, (COPIES,), "a trace with prompts: trainer.entropy_trace.enable=True"
+    ),
 )

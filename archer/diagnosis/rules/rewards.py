@@ -28,7 +28,7 @@ def outage(history: History, limits: Thresholds) -> Finding | None:
         step=history.step,
         what=f"{percent(share)} of the responses could not be judged{f' ({kinds})' if kinds else ''}: they "
         "are left out of the loss, and the step learns from the rest.",
-        advice="Read the failure of such a response in the viewer, then mend the reward function or its "
+        advice="Read the failure of such a response in the viewer, then fix the reward function or its "
         "service; reward.timeout_s and reward.num_workers if it is slow.",
         figures={"unjudged": share, **failed},
         place=history.place(TRACED_UNJUDGED),
@@ -76,8 +76,8 @@ def pays_wrong(history: History, limits: Thresholds) -> Finding | None:
             severity="critical",
             since=right[0].step,
             step=history.step,
-            what=f"Rejected responses are paid {mean(wrong):.3g}, accepted ones {mean(right):.3g}: the reward "
-            "and the verdict contradict each other.",
+            what=f"Rejected responses are paid {mean(wrong):.3g}, accepted ones {mean(right):.3g}: the "
+            "reward and the verdict contradict each other.",
             advice="Compare score and acc of the custom reward function; look for a penalty that outweighs "
             "being right.",
             figures={"reward_of_wrong": mean(wrong), "reward_of_right": mean(right)},
@@ -92,6 +92,6 @@ RULES = (
         "reward_pays_wrong_answers",
         pays_wrong,
         (DOUBTFUL, WRONG),
-        "ground truths that are whole numbers in a trace of format 2.1, or rewards by verdict in metrics.jsonl",
+        "whole numbers as ground truths in a trace of format 2.1, or rewards by verdict in metrics.jsonl",
     ),
 )

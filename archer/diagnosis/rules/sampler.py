@@ -18,7 +18,7 @@ def mismatch(history: History, limits: Thresholds) -> Finding | None:
             return Finding(
                 name="rollout_mismatch",
                 severity="critical" if mean(last) > 5 * limit else "warning",
-                since=began(history.all(name), lambda value: value > limit),
+                since=_above(history, name, limit),
                 step=history.step,
                 what="The sampler and the training forward give the same tokens different probabilities: "
                 f"{unit.format(mean(last))}. The update learns from responses of another policy.",
@@ -29,6 +29,10 @@ def mismatch(history: History, limits: Thresholds) -> Finding | None:
                 place=history.place(name),
             )
     return None
+
+
+def _above(history: History, name: str, limit: float) -> int:
+    return began(history.all(name), lambda value: value > limit)
 
 
 RULES = (

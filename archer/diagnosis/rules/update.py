@@ -22,7 +22,7 @@ def kl_runaway(history: History, limits: Thresholds) -> Finding | None:
             return Finding(
                 name="kl_runaway",
                 severity="critical",
-                since=began(history.all(name), lambda value, limit=limit: abs(value) > limit),  # type: ignore[misc]
+                since=_beyond(history, name, limit),
                 step=history.step,
                 what=f"The policy is {distance:.3g} nats a token away from {other}.",
                 advice="Lower the learning rate or ppo_epochs, or raise kl_loss_coef; then go back to a "
@@ -31,6 +31,10 @@ def kl_runaway(history: History, limits: Thresholds) -> Finding | None:
                 place=history.place(name),
             )
     return None
+
+
+def _beyond(history: History, name: str, limit: float) -> int:
+    return began(history.all(name), lambda value: abs(value) > limit)
 
 
 def clipping(history: History, limits: Thresholds) -> Finding | None:
@@ -71,7 +75,9 @@ def dead_update(history: History, limits: Thresholds) -> Finding | None:
         points, name, dead = rate, RATE, limits.dead_lr
     elif gradient and (not known or all(point.step in taught for point in gradient)):
         what = f"The gradient's norm is {mean(gradient):.1e} although groups are mixed: nothing is learnt."
-        advice = "Check a custom loss or advantage for values that are always zero or do not depend on the policy."
+        advice = (
+            "Check a custom loss or advantage for values that are always zero or do not depend on the policy."
+        )
         points, name, dead = gradient, GRADIENT, limits.dead_gradient
     elif skipped and all(point.value >= 1 for point in skipped):
         what = "Every step has updates that were skipped because the gradient was not finite."
@@ -82,9 +88,7 @@ def dead_update(history: History, limits: Thresholds) -> Finding | None:
     return _dead(history, what, advice, points, name, began(history.all(name), lambda value: value <= dead))
 
 
-def _dead(
-    history: History, what: str, advice: str, points: list[Point], name: str, since: int
-) -> Finding:
+def _dead(history: History, what: str, advice: str, points: list[Point], name: str, since: int) -> Finding:
     return Finding(
         name="dead_learning",
         severity="critical",
