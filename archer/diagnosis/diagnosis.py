@@ -43,3 +43,7 @@ class Diagnosis:
         """Rules that could not look at this run, and why."""
         found = {rule.name: rule.blind(self.history) for rule in RULES}
         return {name: reason for name, reason in found.items() if reason is not None}
+
+    def gaps(self) -> list[str]:
+        """What rules that could look did not see."""
+        return [gap for rule in RULES if rule.blind(self.history) is None for gap in rule.gaps(self.history)]

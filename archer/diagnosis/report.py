@@ -33,7 +33,15 @@ class Report:
     def of(cls, diagnosis: Diagnosis, run: str, folder: str, steps: list[int], notes: list[str]) -> "Report":
         """Close a diagnosis."""
         traced = len(diagnosis.history.traces)
-        return cls(run, folder, steps, traced, diagnosis.findings, diagnosis.not_checked(), notes)
+        return cls(
+            run,
+            folder,
+            steps,
+            traced,
+            diagnosis.findings,
+            diagnosis.not_checked(),
+            [*diagnosis.gaps(), *notes],
+        )
 
     @property
     def checked(self) -> int:

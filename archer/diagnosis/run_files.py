@@ -63,7 +63,7 @@ def open_run(path: Path) -> RunFiles:
         raise ArcherError(f"{path} holds validations, not training; give the run folder above it.")
     home = path.resolve().parent if is_trace(path) and path.resolve().name in TRACE_FOLDERS else path
     notes: list[str] = []
-    rows = _metrics(home / METRICS, notes)
+    rows = read_rows(home / METRICS, notes)
     trace = _trace(path, notes)
     run = RunFiles(_name(home, trace), rows, trace, _vocab(trace, notes), notes)
     if not run.steps:
@@ -111,7 +111,7 @@ def _vocab(trace: TraceReader | None, notes: list[str]) -> Vocab | None:
     return vocab
 
 
-def _metrics(path: Path, notes: list[str]) -> dict[int, Row]:
+def read_rows(path: Path, notes: list[str]) -> dict[int, Row]:
     """Step -> metrics; of two lines of one step the later counts, as a resumed run writes it again."""
     try:
         if not plain_file(path).is_file():

@@ -1,7 +1,7 @@
 """What a rule is: a pure function over the steps so far."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from archer.diagnosis.evidence import Finding, History, Point
 from archer.diagnosis.thresholds import Thresholds
@@ -18,6 +18,7 @@ class Rule:
     reads: tuple[str, ...]  # figures of which it needs one
     wanted: str  # where those come from, for who lacks them
     points: int = 3  # steps with the figure before it can say anything
+    partly: Mapping[str, str] = field(default_factory=dict)  # figure -> what is not checked without it
 
     def blind(self, history: History) -> str | None:
         """Why it cannot check the run; None: it can."""
@@ -25,6 +26,10 @@ class Rule:
         if most == 0:
             return f"needs {self.wanted}"
         return f"needs {self.points} steps that have it, there are {most}" if most < self.points else None
+
+    def gaps(self, history: History) -> list[str]:
+        """What a rule that can look still does not see."""
+        return [f"{self.name}: {text}" for name, text in self.partly.items() if not history.all(name)]
 
 
 def began(points: list[Point], holds: Callable[[float], bool]) -> int:

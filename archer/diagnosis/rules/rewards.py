@@ -93,5 +93,6 @@ RULES = (
         pays_wrong,
         (DOUBTFUL, WRONG),
         "whole numbers as ground truths in a trace of format 2.1, or rewards by verdict in metrics.jsonl",
+        partly={DOUBTFUL: "answers are not compared: no whole numbers as ground truths in a trace"},
     ),
 )
