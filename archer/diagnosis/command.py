@@ -21,7 +21,7 @@ def diagnose(
     2 when there is nothing to read.
     """
     from archer.diagnosis.diagnosis import Diagnosis
-    from archer.diagnosis.report import Report
+    from archer.diagnosis.report import DiagnosisReport
     from archer.diagnosis.run_files import open_run
 
     try:
@@ -30,7 +30,7 @@ def diagnose(
             diagnosis = Diagnosis()
             for evidence in files.evidence(diagnosis.limits):
                 diagnosis.add(evidence)
-        report = Report.of(diagnosis, files.name, str(run), files.steps, files.notes)
+        report = DiagnosisReport.of(diagnosis, files.name, str(run), files.steps, files.notes)
     except ArcherError as error:
         # Unlike other errors these may quote what stands in a stranger's file.
         message = Text.assemble(("error:", "bold red"), " ", visible(str(error)))

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from archer.diagnosis.evidence import Finding, History, StepEvidence
+from archer.diagnosis.evidence import History, RunFinding, StepEvidence
 from archer.diagnosis.rules import RULES
 from archer.diagnosis.thresholds import Thresholds
 
@@ -15,10 +15,10 @@ class Diagnosis:
     def __init__(self, limits: Thresholds | None = None) -> None:
         self.limits = limits or Thresholds()
         self.history = History()
-        self._found: dict[str, Finding] = {}
+        self._found: dict[str, RunFinding] = {}
         self.holding: frozenset[str] = frozenset()  # names of the rules that hold at the newest step
 
-    def add(self, evidence: StepEvidence) -> list[Finding]:
+    def add(self, evidence: StepEvidence) -> list[RunFinding]:
         """Take the next step; returns what is found for the first time."""
         self.history.append(evidence)
         new, holding = [], set()
@@ -35,7 +35,7 @@ class Diagnosis:
         return new
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[RunFinding]:
         """Everything found, the worst first, then by the step it began at."""
         return sorted(self._found.values(), key=lambda found: (ORDER.index(found.severity), found.since))
 

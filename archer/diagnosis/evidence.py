@@ -56,7 +56,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Finding:
+class RunFinding:
     """One thing that is wrong, in words, with its evidence."""
 
     name: str

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from archer.diagnosis.diagnosis import Diagnosis
-from archer.diagnosis.evidence import Finding
+from archer.diagnosis.evidence import RunFinding
 from archer.diagnosis.rules import RULES
 from archer.errors import visible
 
@@ -18,19 +18,21 @@ ADDRESS = "http://127.0.0.1:7862/"
 
 
 @dataclass(frozen=True)
-class Report:
+class DiagnosisReport:
     """The findings of a run and what could not be looked at."""
 
     run: str
     folder: str
     steps: list[int]
     traced: int
-    findings: list[Finding]
+    findings: list[RunFinding]
     not_checked: dict[str, str]
     notes: list[str]
 
     @classmethod
-    def of(cls, diagnosis: Diagnosis, run: str, folder: str, steps: list[int], notes: list[str]) -> "Report":
+    def of(
+        cls, diagnosis: Diagnosis, run: str, folder: str, steps: list[int], notes: list[str]
+    ) -> "DiagnosisReport":
         """Close a diagnosis."""
         traced = len(diagnosis.history.traces)
         return cls(
@@ -61,7 +63,7 @@ class Report:
             "notes": self.notes,
         }
 
-    def _finding(self, found: Finding) -> dict[str, Any]:
+    def _finding(self, found: RunFinding) -> dict[str, Any]:
         return {
             "name": found.name,
             "severity": found.severity,
@@ -99,7 +101,7 @@ class Report:
         for note in self.notes:
             console.print(Text(f"note: {visible(note)}", style="dim"), soft_wrap=True)
 
-    def _rows(self, number: int, found: Finding) -> RenderableType:
+    def _rows(self, number: int, found: RunFinding) -> RenderableType:
         when = f"since step {found.since}, found at step {found.step}"
         if found.until < self.steps[-1]:
             when += f", last seen at step {found.until}"

@@ -19,7 +19,7 @@ METRICS = "metrics.jsonl"
 LARGEST_STEP = 10**15  # the viewer's links have no more digits
 LARGEST_FILE = 2**30
 
-Row = dict[str, float | None]
+Figures = dict[str, float | None]
 
 
 @dataclass
@@ -27,7 +27,7 @@ class RunFiles:
     """What there is to read of a run; `notes` grows while it is read."""
 
     name: str  # as the viewer calls it
-    rows: dict[int, Row]  # step -> its metrics
+    rows: dict[int, Figures]  # step -> its metrics
     trace: TraceReader | None
     vocab: Vocab | None
     notes: list[str] = field(default_factory=list)
@@ -111,7 +111,7 @@ def _vocab(trace: TraceReader | None, notes: list[str]) -> Vocab | None:
     return vocab
 
 
-def read_rows(path: Path, notes: list[str]) -> dict[int, Row]:
+def read_rows(path: Path, notes: list[str]) -> dict[int, Figures]:
     """Step -> metrics; of two lines of one step the later counts, as a resumed run writes it again."""
     try:
         if not plain_file(path).is_file():
@@ -124,7 +124,7 @@ def read_rows(path: Path, notes: list[str]) -> dict[int, Row]:
     except (ArcherError, OSError) as error:
         notes.append(f"{METRICS} cannot be read: {error}")
         return {}
-    rows: dict[int, Row] = {}
+    rows: dict[int, Figures] = {}
     lines = [line for line in text.split("\n") if line.strip()]
     bad = 0
     for number, line in enumerate(lines):
@@ -138,7 +138,7 @@ def read_rows(path: Path, notes: list[str]) -> dict[int, Row]:
     return {step: figures for step, figures in rows.items() if step > 0}  # step 0 is before training
 
 
-def _row(line: str) -> tuple[int, Row] | None:
+def _row(line: str) -> tuple[int, Figures] | None:
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):

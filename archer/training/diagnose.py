@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from archer.diagnosis.diagnosis import Diagnosis
-from archer.diagnosis.evidence import Finding, StepEvidence, TraceFacts
+from archer.diagnosis.evidence import RunFinding, StepEvidence, TraceFacts
 from archer.diagnosis.rules import RULES
 from archer.diagnosis.run_files import read_rows
 from archer.diagnosis.trace_facts import trace_facts
@@ -21,10 +21,10 @@ PREFIX = "diagnose/"
 
 
 @dataclass(frozen=True)
-class Verdict:
+class StepDiagnosis:
     """What is said of a step."""
 
-    new: list[Finding] = field(default_factory=list)  # those not said before
+    new: list[RunFinding] = field(default_factory=list)  # those not said before
     metrics: dict[str, float] = field(default_factory=dict)
 
 
@@ -43,7 +43,7 @@ class StepWatcher(Protocol):
         """Take the arrays of the step under way; they are not changed."""
         ...
 
-    def step(self, step: int, metrics: Mapping[str, float]) -> Verdict:
+    def step(self, step: int, metrics: Mapping[str, float]) -> StepDiagnosis:
         """Judge a step that is done."""
         ...
 
@@ -61,9 +61,9 @@ class NoDiagnosis:
     def look(self, step: int, arrays: TraceStep) -> None:
         """Nothing is looked at."""
 
-    def step(self, step: int, metrics: Mapping[str, float]) -> Verdict:
+    def step(self, step: int, metrics: Mapping[str, float]) -> StepDiagnosis:
         """Nothing is said."""
-        return Verdict()
+        return StepDiagnosis()
 
 
 class LiveDiagnosis:
@@ -93,7 +93,7 @@ class LiveDiagnosis:
         self._facts = (step, trace_facts(step, arrays, self._vocab, self._diagnosis.limits))
         self._seconds = time.perf_counter() - began
 
-    def step(self, step: int, metrics: Mapping[str, float]) -> Verdict:
+    def step(self, step: int, metrics: Mapping[str, float]) -> StepDiagnosis:
         """Judge a step; a step without responses has no arrays."""
         began = time.perf_counter()
         facts = self._facts[1] if self._facts is not None and self._facts[0] == step else None
@@ -104,4 +104,4 @@ class LiveDiagnosis:
         figures = {f"{PREFIX}{rule.name}": float(rule.name in holding) for rule in RULES}
         seconds = self._seconds + time.perf_counter() - began
         self._facts, self._seconds = None, 0.0
-        return Verdict(new, {**figures, "timing_s/diagnose": seconds})
+        return StepDiagnosis(new, {**figures, "timing_s/diagnose": seconds})

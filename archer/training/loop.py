@@ -198,9 +198,8 @@ class Run:
         verdict = self.engine.traces.diagnosis.step(step, metrics)
         for found in verdict.new:
             colour = "red" if found.severity == "critical" else "yellow"
-            shown.say(
-                f"[{colour}]step {step}: {escape(visible(f'{found.name}: {found.what} {found.advice}'))}[/{colour}]"
-            )
+            text = escape(visible(f"{found.name}: {found.what} {found.advice}"))
+            shown.say(f"[{colour}]step {step}: {text}[/{colour}]")
         return verdict.metrics
 
     def _validate(self, stop: StopRequest) -> None:

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from archer.diagnosis.evidence import Finding, History, Point
+from archer.diagnosis.evidence import History, Point, RunFinding
 from archer.diagnosis.thresholds import Thresholds
 
-Check = Callable[[History, Thresholds], Finding | None]
+Check = Callable[[History, Thresholds], RunFinding | None]
 
 
 @dataclass(frozen=True)
-class Rule:
+class DiagnosisRule:
     """A check of the newest step against those before it; None says that nothing is wrong."""
 
     name: str

@@ -6,8 +6,8 @@ and a sudden break are both found. Entropy that falls while accuracy rises is le
 
 from collections import defaultdict
 
-from archer.diagnosis.evidence import Finding, History, Point, mean
-from archer.diagnosis.rules.base import Rule
+from archer.diagnosis.evidence import History, Point, RunFinding, mean
+from archer.diagnosis.rules.base import DiagnosisRule
 from archer.diagnosis.thresholds import Thresholds
 
 ENTROPY, ACCURACY, SCORE = "actor/entropy", "reward/accuracy", "critic/score/mean"
@@ -15,7 +15,7 @@ SHOWN_TOKENS = 5
 NEEDED = 6  # three steps to compare with and three that lasted
 
 
-def collapse(history: History, limits: Thresholds) -> Finding | None:
+def collapse(history: History, limits: Thresholds) -> RunFinding | None:
     """Entropy fell to `entropy_collapse` of what it was, and accuracy did not rise by `accuracy_gain`."""
     last = history.last(ENTROPY, limits.lasting)
     if not last or _accuracy(history, last) >= limits.solved:
@@ -27,7 +27,7 @@ def collapse(history: History, limits: Thresholds) -> Finding | None:
             level = limits.entropy_collapse * mean(before)
             since = next((p.step for p in _after(history, before) if p.value < level), last[0].step)
             tokens = changed_tokens(history, before, falling=True)
-            return Finding(
+            return RunFinding(
                 name="entropy_collapse",
                 severity="critical",
                 since=since,
@@ -44,7 +44,7 @@ def collapse(history: History, limits: Thresholds) -> Finding | None:
     return None
 
 
-def explosion(history: History, limits: Thresholds) -> Finding | None:
+def explosion(history: History, limits: Thresholds) -> RunFinding | None:
     """Entropy rose to `entropy_explosion` times what it was, and above that of the first steps."""
     last = history.last(ENTROPY, limits.lasting)
     if not last:
@@ -55,7 +55,7 @@ def explosion(history: History, limits: Thresholds) -> Finding | None:
         if mean(last) > max(level, mean(first)) and min(p.value for p in last) > mean(first):
             since = next((p.step for p in _after(history, before) if p.value > level), last[0].step)
             tokens = changed_tokens(history, before, falling=False)
-            return Finding(
+            return RunFinding(
                 name="entropy_explosion",
                 severity="critical",
                 since=since,
@@ -117,6 +117,6 @@ def _carried(tokens: tuple[str, ...], how: str) -> str:
 
 WANTED = "entropies: metrics.jsonl of a run, or its entropy trace"
 RULES = (
-    Rule("entropy_collapse", collapse, (ENTROPY,), WANTED, NEEDED),
-    Rule("entropy_explosion", explosion, (ENTROPY,), WANTED, NEEDED),
+    DiagnosisRule("entropy_collapse", collapse, (ENTROPY,), WANTED, NEEDED),
+    DiagnosisRule("entropy_explosion", explosion, (ENTROPY,), WANTED, NEEDED),
 )

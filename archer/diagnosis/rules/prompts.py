@@ -1,13 +1,13 @@
 """Groups that teach nothing, and prompts that stand in a step more than once."""
 
-from archer.diagnosis.evidence import Finding, History, mean
-from archer.diagnosis.rules.base import Rule, began, percent
+from archer.diagnosis.evidence import History, RunFinding, mean
+from archer.diagnosis.rules.base import DiagnosisRule, began, percent
 from archer.diagnosis.thresholds import Thresholds
 
 DEGENERATE, ACCURACY, COPIES = "groups/degenerate_share", "reward/accuracy", "trace/duplicates"
 
 
-def degenerate(history: History, limits: Thresholds) -> Finding | None:
+def degenerate(history: History, limits: Thresholds) -> RunFinding | None:
     """More than `degenerate` of the groups are all right or all wrong, and the task is not solved."""
     last = history.last(DEGENERATE, limits.lasting)
     if not last or any(point.value <= limits.degenerate for point in last):
@@ -17,7 +17,7 @@ def degenerate(history: History, limits: Thresholds) -> Finding | None:
         return None
     right, wrong = history.now("groups/all_correct") or 0.0, history.now("groups/all_wrong") or 0.0
     first = history.all(DEGENERATE)[: limits.baseline]
-    return Finding(
+    return RunFinding(
         name="degenerate_groups",
         severity="critical" if mean(last) > 0.95 else "warning",
         since=began(history.all(DEGENERATE), lambda value: value > limits.degenerate),
@@ -33,12 +33,12 @@ def degenerate(history: History, limits: Thresholds) -> Finding | None:
     )
 
 
-def duplicates(history: History, limits: Thresholds) -> Finding | None:
+def duplicates(history: History, limits: Thresholds) -> RunFinding | None:
     """More than `duplicates` of a step's groups have a prompt that another group of the step has too."""
     last = history.last(COPIES, limits.lasting)
     if not last or any(point.value <= limits.duplicates for point in last):
         return None
-    return Finding(
+    return RunFinding(
         name="duplicate_prompts",
         severity="warning",
         since=began(history.all(COPIES), lambda value: value > limits.duplicates),
@@ -53,8 +53,10 @@ def duplicates(history: History, limits: Thresholds) -> Finding | None:
 
 
 RULES = (
-    Rule("degenerate_groups", degenerate, (DEGENERATE,), "metrics.jsonl, or an entropy trace with verdicts"),
-    Rule(
+    DiagnosisRule(
+        "degenerate_groups", degenerate, (DEGENERATE,), "metrics.jsonl, or an entropy trace with verdicts"
+    ),
+    DiagnosisRule(
         "duplicate_prompts", duplicates, (COPIES,), "a trace with prompts: trainer.entropy_trace.enable=True"
     ),
 )

@@ -1,13 +1,13 @@
 """Responses that are cut off, and responses that end in a loop."""
 
-from archer.diagnosis.evidence import Finding, History, mean
-from archer.diagnosis.rules.base import Rule, began, percent
+from archer.diagnosis.evidence import History, RunFinding, mean
+from archer.diagnosis.rules.base import DiagnosisRule, began, percent
 from archer.diagnosis.thresholds import Thresholds
 
 LENGTH, CUT, LOOPING = "response_length/mean", "response_length/clip_ratio", "trace/looping"
 
 
-def truncation(history: History, limits: Thresholds) -> Finding | None:
+def truncation(history: History, limits: Thresholds) -> RunFinding | None:
     """More than `truncated` of the responses are cut off, or clearly more than before while they grow."""
     last = history.last(CUT, limits.lasting)
     if not last:
@@ -26,7 +26,7 @@ def truncation(history: History, limits: Thresholds) -> Finding | None:
         if growth > limits.longer
         else ""
     )
-    return Finding(
+    return RunFinding(
         name="truncated_responses",
         severity="critical" if mean(last) > 0.5 else "warning",
         since=began(history.all(CUT), lambda value: value > level),
@@ -40,12 +40,12 @@ def truncation(history: History, limits: Thresholds) -> Finding | None:
     )
 
 
-def repetition(history: History, limits: Thresholds) -> Finding | None:
+def repetition(history: History, limits: Thresholds) -> RunFinding | None:
     """More than `looping` of the responses end in a text repeated three times or more."""
     last = history.last(LOOPING, limits.lasting)
     if not last or any(point.value <= limits.looping for point in last):
         return None
-    return Finding(
+    return RunFinding(
         name="repetition",
         severity="critical" if mean(last) > 0.5 else "warning",
         since=began(history.all(LOOPING), lambda value: value > limits.looping),
@@ -59,6 +59,6 @@ def repetition(history: History, limits: Thresholds) -> Finding | None:
 
 
 RULES = (
-    Rule("truncated_responses", truncation, (CUT,), "metrics.jsonl, or a trace of format 2.1"),
-    Rule("repetition", repetition, (LOOPING,), "a trace: trainer.entropy_trace.enable=True"),
+    DiagnosisRule("truncated_responses", truncation, (CUT,), "metrics.jsonl, or a trace of format 2.1"),
+    DiagnosisRule("repetition", repetition, (LOOPING,), "a trace: trainer.entropy_trace.enable=True"),
 )

@@ -1,7 +1,7 @@
 """Rewards that fail, and rewards that pay wrong answers."""
 
-from archer.diagnosis.evidence import Finding, History, Point, mean
-from archer.diagnosis.rules.base import Rule, began, percent
+from archer.diagnosis.evidence import History, Point, RunFinding, mean
+from archer.diagnosis.rules.base import DiagnosisRule, began, percent
 from archer.diagnosis.thresholds import Thresholds
 
 UNJUDGED, TRACED_UNJUDGED = "reward/unjudged", "trace/unjudged"
@@ -10,7 +10,7 @@ DOUBTFUL = "trace/doubtful"
 RIGHT, WRONG = "critic/rewards/correct/mean", "critic/rewards/wrong/mean"
 
 
-def outage(history: History, limits: Thresholds) -> Finding | None:
+def outage(history: History, limits: Thresholds) -> RunFinding | None:
     """More than `outage` of a step's responses have no verdict, or more than `unjudged` for some steps."""
     shares = unjudged_shares(history, limits.lasting)
     if not shares or shares[-1].step != history.step:
@@ -21,7 +21,7 @@ def outage(history: History, limits: Thresholds) -> Finding | None:
     share = mean(shares) if lasting else shares[-1].value
     failed = {name: history.now(f"reward/{name}") or 0.0 for name in ("timeouts", "crashes", "no_opinion")}
     kinds = ", ".join(f"{count:.0f} {name.replace('_', ' ')}" for name, count in failed.items() if count)
-    return Finding(
+    return RunFinding(
         name="reward_outage",
         severity="critical" if share > limits.outage else "warning",
         since=began(shares, lambda value: value > limits.unjudged),
@@ -53,11 +53,11 @@ def unjudged_shares(history: History, count: int) -> list[Point]:
     return found
 
 
-def pays_wrong(history: History, limits: Thresholds) -> Finding | None:
+def pays_wrong(history: History, limits: Thresholds) -> RunFinding | None:
     """Accepted responses lack the expected number, or rejected ones are paid more than accepted ones."""
     last = history.last(DOUBTFUL, limits.lasting)
     if last and all(point.value > limits.doubtful for point in last):
-        return Finding(
+        return RunFinding(
             name="reward_pays_wrong_answers",
             severity="critical",
             since=began(history.all(DOUBTFUL), lambda value: value > limits.doubtful),
@@ -71,7 +71,7 @@ def pays_wrong(history: History, limits: Thresholds) -> Finding | None:
         )
     right, wrong = history.last(RIGHT, limits.lasting), history.last(WRONG, limits.lasting)
     if right and wrong and all(b.value >= a.value for a, b in zip(right, wrong, strict=True)):
-        return Finding(
+        return RunFinding(
             name="reward_pays_wrong_answers",
             severity="critical",
             since=right[0].step,
@@ -87,8 +87,10 @@ def pays_wrong(history: History, limits: Thresholds) -> Finding | None:
 
 
 RULES = (
-    Rule("reward_outage", outage, (TRACED_UNJUDGED, UNJUDGED), "metrics.jsonl, or an entropy trace", 1),
-    Rule(
+    DiagnosisRule(
+        "reward_outage", outage, (TRACED_UNJUDGED, UNJUDGED), "metrics.jsonl, or an entropy trace", 1
+    ),
+    DiagnosisRule(
         "reward_pays_wrong_answers",
         pays_wrong,
         (DOUBTFUL, WRONG),

@@ -1,13 +1,13 @@
 """The sampler and the training forward disagree about the same tokens."""
 
-from archer.diagnosis.evidence import Finding, History, mean
-from archer.diagnosis.rules.base import Rule, began
+from archer.diagnosis.evidence import History, RunFinding, mean
+from archer.diagnosis.rules.base import DiagnosisRule, began
 from archer.diagnosis.thresholds import Thresholds
 
 K3, PROBS = "rollout_corr/k3_kl", "training/rollout_probs_diff_mean"
 
 
-def mismatch(history: History, limits: Thresholds) -> Finding | None:
+def mismatch(history: History, limits: Thresholds) -> RunFinding | None:
     """KL(rollout, training) by k3 above `mismatch_kl`, or mean |p - p'| above `mismatch_probs`."""
     for name, limit, unit in (
         (K3, limits.mismatch_kl, "KL of {:.3g} nats a token"),
@@ -15,7 +15,7 @@ def mismatch(history: History, limits: Thresholds) -> Finding | None:
     ):
         last = history.last(name, limits.lasting)
         if last and all(point.value > limit for point in last):
-            return Finding(
+            return RunFinding(
                 name="rollout_mismatch",
                 severity="critical" if mean(last) > 5 * limit else "warning",
                 since=_above(history, name, limit),
@@ -36,7 +36,7 @@ def _above(history: History, name: str, limit: float) -> int:
 
 
 RULES = (
-    Rule(
+    DiagnosisRule(
         "rollout_mismatch",
         mismatch,
         (K3, PROBS),

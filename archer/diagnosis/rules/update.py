@@ -1,7 +1,7 @@
 """The update itself: KL that runs away, tokens clipped, weights that do not move."""
 
-from archer.diagnosis.evidence import Finding, History, Point, mean
-from archer.diagnosis.rules.base import Rule, began, percent
+from archer.diagnosis.evidence import History, Point, RunFinding, mean
+from archer.diagnosis.rules.base import DiagnosisRule, began, percent
 from archer.diagnosis.thresholds import Thresholds
 
 KL_LOSS, KL_REWARD, UPDATE_KL = "actor/kl_loss", "actor/reward_kl_penalty", "actor/ppo_kl"
@@ -9,7 +9,7 @@ CLIPPED, DUAL = "actor/pg_clipfrac", "actor/pg_clipfrac_lower"
 RATE, GRADIENT, SKIPPED, MIXED = "actor/lr", "actor/grad_norm", "actor/skipped_updates", "groups/mixed"
 
 
-def kl_runaway(history: History, limits: Thresholds) -> Finding | None:
+def kl_runaway(history: History, limits: Thresholds) -> RunFinding | None:
     """KL to the reference above `kl`, or between sampled and updated policy above `update_kl`."""
     for name, limit, other in (
         (KL_LOSS, limits.kl, "the reference model"),
@@ -19,7 +19,7 @@ def kl_runaway(history: History, limits: Thresholds) -> Finding | None:
         last = history.last(name, limits.lasting)
         if last and all(abs(point.value) > limit for point in last):
             distance = sum(abs(point.value) for point in last) / len(last)
-            return Finding(
+            return RunFinding(
                 name="kl_runaway",
                 severity="critical",
                 since=_beyond(history, name, limit),
@@ -37,7 +37,7 @@ def _beyond(history: History, name: str, limit: float) -> int:
     return began(history.all(name), lambda value: abs(value) > limit)
 
 
-def clipping(history: History, limits: Thresholds) -> Finding | None:
+def clipping(history: History, limits: Thresholds) -> RunFinding | None:
     """More than `clipped` of the tokens are held by the clip of the ratio."""
     last = history.last(CLIPPED, limits.lasting)
     if not last or any(point.value <= limits.clipped for point in last):
@@ -45,7 +45,7 @@ def clipping(history: History, limits: Thresholds) -> Finding | None:
     figures = {"clipped": mean(last)}
     if (dual := history.now(DUAL)) is not None:
         figures["dual_clipped"] = dual
-    return Finding(
+    return RunFinding(
         name="clip_fraction",
         severity="warning",
         since=began(history.all(CLIPPED), lambda value: value > limits.clipped),
@@ -58,7 +58,7 @@ def clipping(history: History, limits: Thresholds) -> Finding | None:
     )
 
 
-def dead_update(history: History, limits: Thresholds) -> Finding | None:
+def dead_update(history: History, limits: Thresholds) -> RunFinding | None:
     """Learning rate or gradient of practically zero while there is something to learn, or updates skipped."""
     taught = {point.step for point in history.all(MIXED)[-limits.lasting :] if point.value > 0}
     known = bool(history.all(MIXED))
@@ -88,8 +88,8 @@ def dead_update(history: History, limits: Thresholds) -> Finding | None:
     return _dead(history, what, advice, points, name, began(history.all(name), lambda value: value <= dead))
 
 
-def _dead(history: History, what: str, advice: str, points: list[Point], name: str, since: int) -> Finding:
-    return Finding(
+def _dead(history: History, what: str, advice: str, points: list[Point], name: str, since: int) -> RunFinding:
+    return RunFinding(
         name="dead_learning",
         severity="critical",
         since=since,
@@ -102,13 +102,15 @@ def _dead(history: History, what: str, advice: str, points: list[Point], name: s
 
 
 RULES = (
-    Rule(
+    DiagnosisRule(
         "kl_runaway",
         kl_runaway,
         (KL_LOSS, KL_REWARD, UPDATE_KL),
         "a KL in metrics.jsonl, or the ratios of a trace of format 2.1",
         partly={KL_LOSS: "no KL to a reference is measured (actor_rollout_ref.actor.use_kl_loss=True does)"},
     ),
-    Rule("clip_fraction", clipping, (CLIPPED,), "metrics.jsonl, or a trace of format 2.1"),
-    Rule("dead_learning", dead_update, (RATE, GRADIENT), "metrics.jsonl: a trace has no learning rate"),
+    DiagnosisRule("clip_fraction", clipping, (CLIPPED,), "metrics.jsonl, or a trace of format 2.1"),
+    DiagnosisRule(
+        "dead_learning", dead_update, (RATE, GRADIENT), "metrics.jsonl: a trace has no learning rate"
+    ),
 )
