@@ -9,6 +9,7 @@ from rich.console import Console
 from archer import train as train_command
 from archer.ablation.commands import app as ablation_app
 from archer.data.commands import data_app
+from archer.diagnosis.command import diagnose
 from archer.errors import ArcherError, masked
 from archer.evaluation.command import evaluate_command, export_model_command
 from archer.imports.command import import_command
@@ -35,6 +36,7 @@ app.command("train", cls=train_command.TrainCommand)(train_command.train)
 app.command()(view)
 trace_app.command("import")(import_command)
 app.add_typer(trace_app, name="trace")
+app.command()(diagnose)
 app.command()(export)
 app.command()(verify)
 app.command("eval")(evaluate_command)

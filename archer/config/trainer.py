@@ -71,6 +71,11 @@ class TrainerConfig(Section):
         "show the N best and N worst responses of every step on the console and send them to the trackers",
         at_least=0,
     )
+    diagnose: bool = knob(
+        False,
+        "after every step look for what goes wrong (docs/diagnose.md): a warning on the console, diagnose/ "
+        "metrics to the trackers",
+    )
     val_only: bool = knob(False, "validate and stop")
     skip_optimizer_step: bool = knob(False, "run everything but the weight update")
     max_skipped_updates: int = knob(

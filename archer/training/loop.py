@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from archer.config.root import TrainConfig
-from archer.errors import ArcherError
+from archer.errors import ArcherError, visible
 from archer.runs.checkpoint import Checkpoint
 from archer.runs.folder import RunFolder
 from archer.tracking import ShownResponse, StepResponse, Tracker, ValidationSample
@@ -148,6 +148,7 @@ class Run:
                 self._trackers = run_trackers(self.config, self.folder, start)
                 for tracker in self._trackers:
                     closing.callback(tracker.close)
+                engine.traces.diagnosis.recall(self.folder.metrics_file, resumed_at)
                 self._validate(stop)
                 if not options.val_only:
                     self._train(stop)
@@ -181,6 +182,7 @@ class Run:
                 metrics = metrics | self._measure()
             except ArcherError as error:  # a validation that cannot be judged does not cost the step
                 refusal = error
+        metrics = metrics | self._diagnose(step, metrics, shown)
         for tracker in self._trackers:
             tracker.log(step, metrics)
         shown.update(step, metrics)
@@ -190,6 +192,15 @@ class Run:
             engine.save(self.progress)
         if refusal is not None:
             raise refusal
+
+    def _diagnose(self, step: int, metrics: dict[str, float], shown: ConsoleProgress) -> dict[str, float]:
+        """Warn of what goes wrong, once each; nothing without `trainer.diagnose`."""
+        verdict = self.engine.traces.diagnosis.step(step, metrics)
+        for found in verdict.new:
+            colour = "red" if found.severity == "critical" else "yellow"
+            text = escape(visible(f"{found.name}: {found.what} {found.advice}"))
+            shown.say(f"[{colour}]step {step}: {text}[/{colour}]")
+        return verdict.metrics
 
     def _validate(self, stop: StopRequest) -> None:
         """Measure the accuracy of the weights as they are: before training, or alone."""

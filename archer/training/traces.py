@@ -20,6 +20,7 @@ from archer.trace.reader import is_trace
 from archer.trace.schema import TraceStep
 from archer.trace.vocab import Vocab, vocab_from_tokenizer
 from archer.trace.writer import NullTraceWriter, StepSink, TraceWriter
+from archer.training.diagnose import LiveDiagnosis, NoDiagnosis, StepWatcher
 from archer.training.marks import UpdateMarks
 
 
@@ -125,11 +126,14 @@ class Traces:
             "temperature": config.actor_rollout_ref.rollout.temperature,
         }
         validates = traces_validation(config)
-        enabled = trainer.entropy_trace.enable or trainer.influence_trace.enable or validates
+        enabled = (
+            trainer.entropy_trace.enable or trainer.influence_trace.enable or validates or trainer.diagnose
+        )
         vocab = vocab_from_tokenizer(tokenizer) if enabled else None
         self.entropy: StepSink = NullTraceWriter()
         self.influence: StepSink = NullTraceWriter()
         self.validation: StepSink = NullTraceWriter()
+        self.diagnosis: StepWatcher = LiveDiagnosis(vocab) if trainer.diagnose else NoDiagnosis()
         self._refers = False  # whether influence steps leave to the entropy trace what that holds too
         if trainer.entropy_trace.enable:
             options = trainer.entropy_trace
@@ -165,8 +169,8 @@ class Traces:
             )
 
     def wants(self, step: int) -> bool:
-        """Whether any trace takes the step."""
-        return self.entropy.wants(step) or self.influence.wants(step)
+        """Whether any trace, or the diagnosis, takes the step."""
+        return self.diagnosis.wants(step) or self.entropy.wants(step) or self.influence.wants(step)
 
     def write(self, record: StepRecord, influence: Tensor | None, selected: Collection[int]) -> None:
         """Hand the step's arrays to the background writers.
@@ -175,8 +179,11 @@ class Traces:
         selected:  the rows that were
         """
         step = record.step
-        if self.entropy.wants(step):
-            self.entropy.write(step, record.trace_step(list(range(len(record.mask))), None))
+        if self.entropy.wants(step) or self.diagnosis.wants(step):
+            whole = record.trace_step(list(range(len(record.mask))), None)
+            self.diagnosis.look(step, whole)
+            if self.entropy.wants(step):
+                self.entropy.write(step, whole)
         if influence is not None and self.influence.wants(step):
             refers = self._refers and self.entropy.wants(step)
             self.influence.write(step, record.trace_step(sorted(selected), influence), refers=refers)

@@ -13,7 +13,7 @@ FLOORS = (
     ("files", "settings"),
     ("plugins",),
     ("algorithms", "influence", "trace", "rewards", "tracking"),
-    ("data",),
+    ("data", "diagnosis"),
     ("generation",),
     ("config", "conf"),
     ("runs",),

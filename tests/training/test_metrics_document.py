@@ -32,6 +32,7 @@ EVERYTHING = (
     "algorithm.rollout_correction.rollout_is=token",
     "algorithm.rollout_correction.rollout_is_batch_normalize=True",
     "trainer.log_step_responses=1",
+    "trainer.diagnose=True",
     "trainer.influence_trace.enable=False",
 )
 REWARD = """

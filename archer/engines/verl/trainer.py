@@ -239,7 +239,7 @@ class ArcherTrainer(PPOTrainerSync):
         step, traced = self.global_steps, self.selection is not NOTHING
         shown = self.settings.trainer.log_step_responses
         self.responses = []
-        if not self.traces.entropy.wants(step) and not traced and not shown:
+        if not self.traces.wants(step) and not traced and not shown:
             return
         record = self.rows.record(step, self.updates, self.order.mini_batches, self._marks)
         if shown:

@@ -30,6 +30,7 @@ NOT_COPIED = (
     "trainer.entropy_trace.",  # traces are Archer's
     "trainer.influence_trace.",
     "trainer.val_trace.",
+    "trainer.diagnose",
     "trainer.skip_optimizer_step",
     "trainer.max_skipped_updates",
     "trainer.logger",  # so are metrics, checkpoints' names and the decision to resume
