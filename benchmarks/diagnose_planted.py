@@ -1,6 +1,6 @@
 """Does `archer diagnose` name what is wrong, and is it silent where nothing is?
 
-    python benchmarks/diagnose_planted.py                 # all failures, ten healthy runs; a quarter of an hour
+    python benchmarks/diagnose_planted.py                 # all failures, ten healthy runs: 15 minutes
     python benchmarks/diagnose_planted.py --healthy 0 --only reward_outage
 
 A run of the embedded default trains five healthy steps. Each failure is then planted by resuming a copy of it
