@@ -7,6 +7,7 @@ from archer.algorithms.advantages.base import ADVANTAGES
 from archer.algorithms.dynamic_sampling import FilterGroupsConfig
 from archer.algorithms.kl import KL_ESTIMATORS, KLControlConfig
 from archer.algorithms.rollout_correction import RolloutCorrectionConfig
+from archer.algorithms.token_credit.config import TokenCreditConfig, token_credit_config
 from archer.settings import Section, knob, section
 
 
@@ -24,3 +25,4 @@ class AlgorithmConfig(Section):
     kl_ctrl: KLControlConfig = section(KLControlConfig, needs="algorithm.use_kl_in_reward")
     filter_groups: FilterGroupsConfig = section(FilterGroupsConfig)
     rollout_correction: RolloutCorrectionConfig = section(RolloutCorrectionConfig)
+    token_credit: TokenCreditConfig = section(token_credit_config)

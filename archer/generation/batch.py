@@ -105,9 +105,10 @@ class MicroBatch:
         return values.flatten(0, 1).index_select(0, self.emitting)
 
     def scatter(self, values: Tensor) -> Tensor:
-        """Place [T] values of the response tokens in an [n, L] tensor, zeros elsewhere."""
-        flat = values.new_zeros(self.mask.numel()).index_copy(0, self.places, values)
-        return flat.view(self.mask.shape)
+        """Place [T, ...] values of the response tokens in an [n, L, ...] tensor, zeros elsewhere."""
+        rest = values.shape[1:]
+        flat = values.new_zeros(self.mask.numel(), *rest).index_copy(0, self.places, values)
+        return flat.view(*self.mask.shape, *rest)
 
     @property
     def response_tokens(self) -> Tensor:

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from archer.influence.head import HeadSketch
+
 CHUNK_ELEMENTS = 2**27  # logits of a chunk on a CPU: 512 MiB of float32
 CUDA_CHUNK_ELEMENTS = 2**29  # on CUDA, 1 GiB of bfloat16: large products, and no float32 copy
 KEPT_BYTES = 2**26  # logits of a micro-batch that are kept for its backward
@@ -70,6 +72,11 @@ def _summary(logits: Tensor, tokens: Tensor, temperature: float) -> tuple[Tensor
     return log_probs, _entropy(z, normaliser), normaliser
 
 
+def _probabilities(logits: Tensor, normaliser: Tensor, temperature: float) -> Tensor:
+    """softmax(logits / temperature) in the format of the logits. [T, V], [T] -> [T, V]."""
+    return (logits.float() / temperature - normaliser[:, None]).exp().to(logits.dtype)
+
+
 def _logits_gradient(
     logits: Tensor,  # [T, V]
     tokens: Tensor,  # [T]
@@ -119,7 +126,8 @@ class _Head(torch.autograd.Function):
         tokens: Tensor,  # [T]
         temperature: float,
         dtype: torch.dtype,
-    ) -> tuple[Tensor, Tensor]:  # [T], [T]
+        sketch: HeadSketch | None,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:  # [T], [T], [T, k_out]
         kind = hidden.device.type
         elements = CUDA_CHUNK_ELEMENTS if kind == "cuda" else CHUNK_ELEMENTS
         size = max(1, elements // weight.shape[0])
@@ -127,25 +135,29 @@ class _Head(torch.autograd.Function):
         b = None if bias is None else bias.to(dtype)
         logits_bytes = len(h) * weight.shape[0] * dtype.itemsize
         keeps = any(ctx.needs_input_grad) and logits_bytes <= kept_bytes(h.device)
-        parts, kept = [], []
+        parts, kept, pulls = [], [], []
         with torch.autocast(kind, enabled=False):
             for some, chosen in zip(h.split(size), tokens.split(size), strict=True):
                 logits = F.linear(some, narrow, b)
                 parts.append(_on(kind, _summary)(logits, chosen, temperature))
+                if sketch is not None:
+                    probs = _on(kind, _probabilities)(logits, parts[-1][2], temperature)
+                    pulls.append(sketch.output_factors(probs, chosen, temperature))
                 if keeps:
                     kept.append(logits)
         log_probs, entropy, normaliser = (torch.cat(part) for part in zip(*parts, strict=True))
         ctx.save_for_backward(h, weight, bias, tokens, normaliser)
         ctx.kept, ctx.size, ctx.temperature = kept, size, temperature
         ctx.wide = hidden.dtype
-        ctx.mark_non_differentiable(entropy)
-        return log_probs, entropy
+        u = torch.cat(pulls) if pulls else None
+        ctx.mark_non_differentiable(entropy, *([] if u is None else [u]))
+        return log_probs, entropy, u
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> Any:
+    def backward(ctx: Any, gradient: Tensor, *_: Any) -> Any:
         h, weight, bias, tokens, normaliser = ctx.saved_tensors
         if not any(ctx.needs_input_grad):
-            return None, None, None, None, None, None
+            return None, None, None, None, None, None, None
         kind, dtype = h.device.type, h.dtype
         narrow = weight.to(dtype)
         b = None if bias is None else bias.to(dtype)
@@ -168,7 +180,7 @@ class _Head(torch.autograd.Function):
                 if bias_grad is not None:
                     bias_grad += d.sum(0, dtype=bias_grad.dtype)
         hidden_grad = torch.cat(into_hidden).to(ctx.wide)
-        return hidden_grad, weight_grad, bias_grad, None, None, None
+        return hidden_grad, weight_grad, bias_grad, None, None, None, None
 
 
 def _add_product(total: Tensor, d: Tensor, h: Tensor) -> None:
@@ -186,12 +198,14 @@ def head_statistics(
     hidden: Tensor,  # [T, h] where tokens are emitted
     tokens: Tensor,  # [T]
     temperature: float,
-) -> tuple[Tensor, Tensor]:  # [T], [T]
+    sketch: HeadSketch | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None]:  # [T], [T], [T, k_out]
     """Log-probs and entropies of tokens, as `token_statistics(head(hidden), ...)`; entropy has no gradient.
 
-    Under autocast the products are in its format.
+    Under autocast the products are in its format. With a sketch, the output factors of the head's influence
+    come out of the same logits.
     """
     kind = hidden.device.type
     narrow = torch.is_autocast_enabled(kind) and hidden.dtype != torch.float64
     dtype = torch.get_autocast_dtype(kind) if narrow else torch.promote_types(hidden.dtype, head.weight.dtype)
-    return _Head.apply(hidden, head.weight, head.bias, tokens, temperature, dtype)
+    return _Head.apply(hidden, head.weight, head.bias, tokens, temperature, dtype, sketch)

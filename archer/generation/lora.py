@@ -25,6 +25,7 @@ from archer.generation.config import ModelConfig, module_pattern
 from archer.generation.device import Compute
 from archer.generation.model import SamplingWeights, narrow
 from archer.generation.policy import Policy, TokenStats
+from archer.influence.head import HeadSketch
 from archer.influence.modules import linear_shape
 
 ADAPTER = "default"  # PEFT's name for the only adapter of a model
@@ -271,7 +272,9 @@ class BasePolicy(Policy):
         super().__init__(adapters.model, compute, temperature)
         self._adapters = adapters
 
-    def token_stats(self, batch: MicroBatch, entropy_grad: bool = False) -> TokenStats:
+    def token_stats(
+        self, batch: MicroBatch, entropy_grad: bool = False, sketch: HeadSketch | None = None
+    ) -> TokenStats:
         """Run the frozen model on a micro-batch; there is nothing that a gradient could flow to."""
         with self._adapters.disabled(), torch.no_grad():
-            return super().token_stats(batch, entropy_grad)
+            return super().token_stats(batch, entropy_grad, sketch)

@@ -4,7 +4,8 @@ The head (hidden size x vocabulary) runs only at the positions that emit respons
 a time (`generation/head.py`): the [tokens, vocabulary] matrix of logits never exists as a whole.
 """
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +17,15 @@ from archer.generation.batch import MicroBatch, Responses, micro_batch, split_by
 from archer.generation.device import Compute
 from archer.generation.head import CHUNK_ELEMENTS, head_statistics, token_statistics
 from archer.generation.packed import is_packed
+from archer.influence.head import HeadSketch
+
+
+@dataclass(frozen=True)
+class HeadFactors:
+    """Factors of each token's gradient ∇log π with respect to the head's weight, zero outside the mask."""
+
+    u: Tensor  # [n, L, k_out]
+    v: Tensor  # [n, L, k_in]
 
 
 @dataclass(frozen=True)
@@ -24,6 +34,7 @@ class TokenStats:
 
     log_probs: Tensor  # [n, L], zero outside the mask
     entropy: Tensor  # [n, L], zero outside the mask
+    factors: HeadFactors | None = None  # of the head's influence, where they were asked for
 
     @classmethod
     def zeros(cls, shape: torch.Size) -> "TokenStats":
@@ -59,29 +70,61 @@ class Policy:
         """Whether micro-batches may come as one line of sequences, without padding."""
         return is_packed(self.model)
 
-    def token_stats(self, batch: MicroBatch, entropy_grad: bool = False) -> TokenStats:
+    def token_stats(
+        self, batch: MicroBatch, entropy_grad: bool = False, sketch: HeadSketch | None = None
+    ) -> TokenStats:
         """Run the model on a micro-batch; gradients flow when grad mode is on.
 
-        Entropy carries a gradient only with `entropy_grad` (an entropy bonus in the loss).
+        Entropy carries a gradient only with `entropy_grad` (an entropy bonus in the loss). With a sketch the
+        head's factors come along.
         """
         tokens = batch.response_tokens
+        u: Tensor | None
         with self.compute.autocast():
             if self._plain_head:
                 hidden = self.model.base_model(
                     input_ids=batch.input_ids, use_cache=False, **batch.arguments
                 ).last_hidden_state
-                log_probs, entropy = self._through_head(batch.gather(hidden), tokens, entropy_grad)
+                emitting = batch.gather(hidden)
+                log_probs, entropy, u = self._through_head(emitting, tokens, entropy_grad, sketch)
             else:
-                logits = self.model(input_ids=batch.input_ids, use_cache=False, **batch.arguments).logits
-                log_probs, entropy = token_statistics(
-                    batch.gather(logits), tokens, self.temperature, entropy_grad
-                )
-        return TokenStats(batch.scatter(log_probs), batch.scatter(entropy))
+                seen: list[Tensor] = []
+                with self._head_input(seen) if sketch is not None else nullcontext():
+                    logits = self.model(input_ids=batch.input_ids, use_cache=False, **batch.arguments).logits
+                some = batch.gather(logits)
+                log_probs, entropy = token_statistics(some, tokens, self.temperature, entropy_grad)
+                u = None
+                if sketch is not None:
+                    emitting = batch.gather(seen[0])
+                    probs = (some.detach().float() / self.temperature).softmax(-1)
+                    u = sketch.output_factors(probs, tokens, self.temperature)
+            factors = None
+            if sketch is not None:
+                assert u is not None
+                v = sketch.input_factors(emitting)
+                factors = HeadFactors(batch.scatter(u), batch.scatter(v))
+        return TokenStats(batch.scatter(log_probs), batch.scatter(entropy), factors)
 
-    def _through_head(self, hidden: Tensor, tokens: Tensor, entropy_grad: bool) -> tuple[Tensor, Tensor]:
+    @contextmanager
+    def _head_input(self, seen: list[Tensor]) -> Iterator[None]:
+        """Note what the head is given."""
+        head = self.model.get_output_embeddings()
+        hook = head.register_forward_pre_hook(lambda _, given: seen.append(given[0].detach()))
+        try:
+            yield
+        finally:
+            hook.remove()
+
+    def _through_head(
+        self, hidden: Tensor, tokens: Tensor, entropy_grad: bool, sketch: HeadSketch | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         head = self.model.get_output_embeddings()
         if not entropy_grad:
-            return head_statistics(head, hidden, tokens, self.temperature)
+            return head_statistics(head, hidden, tokens, self.temperature, sketch)
+        u = None
+        if sketch is not None:
+            with torch.no_grad():
+                _, _, u = head_statistics(head, hidden.detach(), tokens, self.temperature, sketch)
         size = max(1, CHUNK_ELEMENTS // head.weight.shape[0])
 
         def chunk(h: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
@@ -91,7 +134,7 @@ class Policy:
             checkpoint(chunk, h, t, use_reentrant=False)
             for h, t in zip(hidden.split(size), tokens.split(size), strict=True)
         ]
-        return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+        return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts]), u
 
     @torch.no_grad()
     def _head_is_plain(self) -> bool:

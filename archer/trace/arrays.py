@@ -65,6 +65,8 @@ ARRAYS: tuple[ArraySpec, ...] = (
     ArraySpec("clipped", "int8", "token", required_in=()),
     ArraySpec("loss_weight", "float16", "token", required_in=()),
     ArraySpec("credit", "float16", "token", required_in=()),
+    ArraySpec("credit_score", "float32", "token", required_in=()),
+    ArraySpec("paid", "float16", "token", required_in=()),
     ArraySpec("influence", "float32", "token", required_in=("influence",)),
     ArraySpec("advantage", "float32", "token", required_in=("influence",)),
 )
@@ -79,6 +81,8 @@ OUTSIDE_MASK = {
     "clipped": 0.0,
     "loss_weight": 0.0,
     "credit": 0.0,
+    "credit_score": float("nan"),
+    "paid": 0.0,
     "influence": float("nan"),
     "advantage": 0.0,
 }

@@ -59,6 +59,8 @@ class TraceStep:
     clipped: NDArray[np.int8] | None = None  # [N, L] -1: at the low side, 0: not, +1: at the high side
     loss_weight: NDArray[np.float16] | None = None  # [N, L] what multiplies the token's term in the loss
     credit: NDArray[np.float16] | None = None  # [N, L] weight of the token's share in the advantage
+    credit_score: NDArray[np.float32] | None = None  # [N, L] what the weight was made from, NaN: no score
+    paid: NDArray[np.float16] | None = None  # [N, L] advantage times credit
     influence: NDArray[np.float32] | None = None  # [N, L] NaN outside the mask or where not computed
     advantage: NDArray[np.float32] | None = None  # [N, L]
 
@@ -101,6 +103,8 @@ class TraceStep:
         clipped: ArrayLike | None = None,  # [N, L']
         loss_weight: ArrayLike | None = None,  # [N, L']
         credit: ArrayLike | None = None,  # [N, L']
+        credit_score: ArrayLike | None = None,  # [N, L']
+        paid: ArrayLike | None = None,  # [N, L']
         influence: ArrayLike | None = None,  # [N, L']
         advantage: ArrayLike | None = None,  # [N, L']
     ) -> "TraceStep":
@@ -155,6 +159,8 @@ class TraceStep:
             "clipped": clipped,
             "loss_weight": loss_weight,
             "credit": credit,
+            "credit_score": credit_score,
+            "paid": paid,
             "influence": influence,
             "advantage": advantage,
         }

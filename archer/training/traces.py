@@ -20,6 +20,7 @@ from archer.trace.reader import is_trace
 from archer.trace.schema import TraceStep
 from archer.trace.vocab import Vocab, vocab_from_tokenizer
 from archer.trace.writer import NullTraceWriter, StepSink, TraceWriter
+from archer.training.credit import Credit
 from archer.training.diagnose import LiveDiagnosis, NoDiagnosis, StepWatcher
 from archer.training.marks import UpdateMarks
 
@@ -47,6 +48,9 @@ class StepRecord:
     seeds: Tensor | None = None  # [N] int64, where the sampler tells
     rollout_log_probs: Tensor | None = None  # [N, L] as sampled, where the sampler tells
     marks: UpdateMarks | None = None  # what the update did to each token, where it is known
+    credit: Credit | None = (
+        None  # what each token was paid of its response's advantage, where that is weighed
+    )
 
     def trace_step(self, rows: list[int], influence: Tensor | None) -> TraceStep:
         """Return the arrays of the chosen rows. influence: [N, L], NaN where nothing was computed."""
@@ -55,7 +59,7 @@ class StepRecord:
         def chosen(values: Tensor | None) -> Any:
             return None if values is None else values[rows].numpy()
 
-        marks = self.marks
+        marks, credit = self.marks, self.credit
         texts: dict[str, Any] = told(
             [self.results[row] for row in rows],
             [self.ground_truths[row] for row in rows],
@@ -80,6 +84,9 @@ class StepRecord:
             ratio=None if marks is None else chosen(marks.ratio),
             clipped=None if marks is None else chosen(marks.clipped),
             loss_weight=None if marks is None else chosen(marks.loss_weight),
+            credit=None if credit is None else chosen(credit.weights),
+            credit_score=None if credit is None else chosen(credit.scores),
+            paid=None if credit is None else chosen(self.advantages * credit.weights),
             influence=chosen(influence),
             advantage=None if influence is None else chosen(self.advantages),
             **texts,

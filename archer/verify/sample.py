@@ -11,9 +11,7 @@ from transformers import PreTrainedModel
 
 from archer.algorithms.advantages.base import AdvantageInputs
 from archer.algorithms.advantages.group_relative import GrpoSettings, grpo
-from archer.data.arithmetic import first_mistake
 from archer.data.config import DataConfig
-from archer.data.prompts import Prompt
 from archer.errors import ArcherError
 from archer.generation.batch import MicroBatch, Responses, concatenate, micro_batch
 from archer.generation.build import PromptFiles, build_generation
@@ -25,7 +23,8 @@ from archer.generation.sampling import SampleStreams, SamplingParams
 from archer.influence import Group
 from archer.rewards.config import RewardConfig
 from archer.rewards.extract import extract_answer
-from archer.trace.vocab import DecodedText, vocab_from_tokenizer
+from archer.trace.vocab import vocab_from_tokenizer
+from archer.training.mistakes import mistaken_tokens, touched
 
 COMPUTE = Compute(torch.device("cpu"), torch.float32)
 MODEL = ModelConfig(path=BUILTIN, enable_gradient_checkpointing=False)
@@ -122,8 +121,8 @@ def _judged(responses: Responses, size: int, judge: Judge) -> VerificationSample
         tokens = responses.tokens[row][responses.mask[row]].tolist()
         ended = bool(responses.finished[row])  # its last token is the end mark, no text
         decoded = vocab.decode(tokens[:-1] if ended else tokens)
-        mistakes.append(_mistaken_tokens(prompt, decoded, len(tokens)))
-        sums = [_touched(decoded, *match.span(1)) for match in re.finditer(r"=([0-9]+)", decoded.text)]
+        mistakes.append(mistaken_tokens(prompt, decoded, len(tokens)))
+        sums = [touched(decoded, *match.span(1)) for match in re.finditer(r"=([0-9]+)", decoded.text)]
         steps.append(frozenset[int]().union(*sums))
     return VerificationSample(
         responses=responses,
@@ -136,22 +135,6 @@ def _judged(responses: Responses, size: int, judge: Judge) -> VerificationSample
         mistakes=tuple(mistakes),
         steps=tuple(steps),
     )
-
-
-def _mistaken_tokens(prompt: Prompt, decoded: DecodedText, length: int) -> frozenset[int]:
-    """Tokens that hold the first wrong characters; the last of all when the response stops too early."""
-    mistake = first_mistake(prompt.extra_info["a"], prompt.extra_info["b"], decoded.text)
-    if mistake is None:
-        return frozenset()
-    if mistake.start == len(decoded.text):
-        return frozenset({length - 1})
-    return _touched(decoded, mistake.start, mistake.end)
-
-
-def _touched(decoded: DecodedText, begin: int, end: int) -> frozenset[int]:
-    """Tokens that hold some of the characters begin..end."""
-    spans = zip(decoded.starts.tolist(), decoded.ends.tolist(), strict=True)
-    return frozenset(token for token, (start, stop) in enumerate(spans) if start < end and stop > begin)
 
 
 def _right(responses: Responses, judge: Judge) -> Tensor:

@@ -55,3 +55,15 @@ def micro_batches(
         assert config.ppo_micro_batch_size_per_gpu is not None
         return split_by_rows(rows, config.ppo_micro_batch_size_per_gpu)
     return split_by_tokens(total_lengths(responses), rows, token_budget(config), packed)
+
+
+def group_batches(
+    responses: Responses, groups: Tensor, rows: list[int], config: ActorConfig, packed: bool
+) -> list[list[int]]:
+    """Divide rows into micro-batches of whole groups; a group that is larger than the budget goes alone."""
+    lengths = total_lengths(responses)
+    if not packed and rows:
+        lengths = [max(lengths[row] for row in rows)] * len(lengths)  # padding counts
+    number = groups.tolist()
+    ordered = sorted(rows, key=lambda row: (number[row], row))
+    return whole_groups(number, ordered, lengths, token_budget(config)) if rows else []

@@ -9,6 +9,7 @@ from archer.algorithms.aggregation import LossTotals
 from archer.algorithms.policy_losses.base import LossInputs
 from archer.algorithms.token_classes import reasoning_tokens
 from archer.config.actor import ActorConfig
+from archer.engines.local.credit import StepCredit
 from archer.generation.batch import MicroBatch, Responses
 from archer.generation.judge import Judged
 from archer.generation.policy import TokenStats
@@ -58,11 +59,12 @@ class MicroBatchLoss:
         totals: LossTotals,
         sums: TokenSums,
         terms: dict[str, Tensor],
+        credit: StepCredit | None = None,
     ) -> Tensor:
         """Return policy loss + KL - entropy bonus; adds their values to `terms`, token values to `sums`."""
         reference = experience.ref_log_probs
         return self._loss(
-            self._inputs(experience, batch, stats),
+            self._inputs(experience, batch, stats, credit),
             stats.entropy,
             None if reference is None else take(reference, batch),
             totals,
@@ -70,7 +72,9 @@ class MicroBatchLoss:
             terms,
         )
 
-    def _inputs(self, experience: Experience, batch: MicroBatch, stats: TokenStats) -> LossInputs:
+    def _inputs(
+        self, experience: Experience, batch: MicroBatch, stats: TokenStats, credit: StepCredit | None
+    ) -> LossInputs:
         """Gather what the policy loss is given. Without old log-probs this pass is the old policy."""
         old, entropy = stats.log_probs.detach(), stats.entropy.detach()
         if experience.old_log_probs is not None:
@@ -78,11 +82,13 @@ class MicroBatchLoss:
         if experience.old_entropy is not None:
             entropy = take(experience.old_entropy, batch)
         weights = experience.rollout_is_weights
-        mask = take(experience.loss_mask, batch)
+        mask, advantages = take(experience.loss_mask, batch), take(experience.advantages, batch)
+        if credit is not None:
+            advantages = advantages * credit.of_batch(batch, stats, advantages)
         return LossInputs(
             log_probs=stats.log_probs,
             old_log_probs=old,
-            advantages=take(experience.advantages, batch),
+            advantages=advantages,
             mask=mask,
             reasoning=reasoning_tokens(entropy, mask, self.config.token_entropy_quantile),
             rollout_is_weights=None if weights is None else take(weights, batch),

@@ -14,6 +14,7 @@ from archer.algorithms.rollout_correction import Threshold, rollout_is_weights
 from archer.config.root import TrainConfig
 from archer.engines.local.batching import mini_batches
 from archer.engines.local.collect import Collected, Collector
+from archer.engines.local.credit import LocalCredit
 from archer.engines.local.influence import InfluenceRecorder
 from archer.engines.local.loss import Experience
 from archer.engines.local.update import Updater, lr_factor
@@ -24,7 +25,9 @@ from archer.generation.policy import Policy, TokenStats, token_stats_of
 from archer.generation.sampling import seed_everything
 from archer.runs.checkpoint import Checkpoint
 from archer.runs.integrity import refuse_not_finite
+from archer.trace.vocab import vocab_from_tokenizer
 from archer.tracking import StepResponse
+from archer.training.credit import Credit, TokenCredit
 from archer.training.loop import StepReport
 from archer.training.marks import MarkMaker, UpdateView
 from archer.training.metrics import Timings, response_metrics, rollout_difference, sampling_metrics, spread
@@ -66,6 +69,9 @@ class Trainer:
         )
         self._lr_factor = lr_factor(actor.optim, total_steps)
         self._marks = MarkMaker(actor, config.data.max_response_length)
+        credit = TokenCredit(algorithm.token_credit, config.actor_rollout_ref.rollout.seed)
+        vocab = vocab_from_tokenizer(collector.generation.tokenizer) if credit.needs_mistakes else None
+        self.credit = LocalCredit(credit, policy, actor, vocab)
         self.recorder = InfluenceRecorder(policy.model, config.trainer.influence_trace)
         if self.recorder.traces(policy.model.get_output_embeddings()):
             policy.run_head_everywhere()
@@ -135,11 +141,20 @@ class Trainer:
         actor, algorithm = self.config.actor_rollout_ref.actor, self.config.algorithm
         groups = len(judged.groups.unique())
         on_policy = actor.ppo_epochs == 1 and groups <= actor.ppo_mini_batch_size
+        credit = self.credit.step(judged, self.step)
         old: TokenStats | None = None
         corrected = algorithm.rollout_correction.rollout_is is not None
         if not on_policy or algorithm.use_kl_in_reward or corrected:
             with timings("old_log_prob"):
-                old = self._forward(self.policy, responses)
+                old = self._forward(self.policy, responses) if credit is None else credit.forward()
+        read: TokenStats | None = old  # what credit is made from before the update
+        if credit is not None and (self.credit.recorder is not None or not credit.fits_in_update()):
+            with timings("credit"):
+                if self.credit.recorder is not None:
+                    alone = credit.pass_of_its_own()
+                    read = alone if old is None else old
+                elif old is None:
+                    read = credit.forward()
         reference: TokenStats | None = None
         if self.reference is not None:
             with timings("ref"):
@@ -153,6 +168,9 @@ class Trainer:
                 token_rewards = self._penalise(token_rewards, responses.mask, old, reference, metrics)
             inputs = AdvantageInputs(token_rewards, responses.mask, judged.groups)
             advantages = judged_advantages(self._advantage, inputs, ~judged.unjudged)
+        if credit is not None and read is not None:
+            with timings("credit"):
+                credit.make_ahead(read, advantages)
         experience = Experience(
             judged=judged,
             advantages=advantages,
@@ -163,20 +181,23 @@ class Trainer:
         )
         traced = self.traces.influence.wants(self.step)
         with timings("update_actor"):
-            result = self._updater.update(experience, self.step, traced)
+            result = self._updater.update(experience, self.step, traced, credit)
         first_pass = TokenStats(result.log_probs, result.entropy)
         seen = first_pass if old is None else old
         with timings("influence_write" if traced else "trace_write"):
             record = None
             shown = self.config.trainer.log_step_responses
             if self.traces.wants(self.step) or shown:
-                record = self._record(experience, seen, first_pass)
+                weighed = None if credit is None else credit.result()
+                record = self._record(experience, seen, first_pass, weighed)
                 self.traces.write(record, self.recorder.influence, self.recorder.selection.rows)
         if record is not None and shown:
             with timings("step_responses"):
                 self._responses = best_and_worst(record, shown, self.collector.generation.tokenizer)
         if traced:
             metrics |= self.recorder.tracer.metrics()
+        if credit is not None:
+            metrics |= credit.metrics()
         return (
             metrics
             | response_metrics(
@@ -193,14 +214,16 @@ class Trainer:
             | rollout_difference(responses.log_probs, seen.log_probs, responses.mask)
         )
 
-    def _record(self, experience: Experience, seen: TokenStats, first_pass: TokenStats) -> StepRecord:
+    def _record(
+        self, experience: Experience, seen: TokenStats, first_pass: TokenStats, credit: Credit | None
+    ) -> StepRecord:
         judged, responses = experience.judged, experience.responses
-        old_entropy = experience.old_entropy
+        old_entropy, advantages = experience.old_entropy, experience.advantages
         view = UpdateView(
             log_probs=first_pass.log_probs,
             old_log_probs=experience.old_log_probs,
             entropy=first_pass.entropy if old_entropy is None else old_entropy,
-            advantages=experience.advantages,
+            advantages=advantages if credit is None else advantages * credit.weights,
             mask=experience.loss_mask,
             rollout_is_weights=experience.rollout_is_weights,
         )
@@ -215,7 +238,7 @@ class Trainer:
             mask=responses.mask,
             entropy=seen.entropy,
             log_probs=seen.log_probs,
-            advantages=experience.advantages,
+            advantages=advantages,
             scores=judged.scores,
             correct=judged.correct,
             unjudged=judged.unjudged,
@@ -226,6 +249,7 @@ class Trainer:
             seeds=responses.seeds,
             rollout_log_probs=responses.log_probs,
             marks=marks,
+            credit=credit,
         )
 
     def _penalise(

@@ -10,7 +10,14 @@ from torch import Tensor
 
 from archer.algorithms.aggregation import LossTotals
 from archer.config.actor import ActorConfig, OptimConfig
-from archer.engines.local.batching import filled_up, micro_batches, mini_batches, portions
+from archer.engines.local.batching import (
+    filled_up,
+    group_batches,
+    micro_batches,
+    mini_batches,
+    portions,
+)
+from archer.engines.local.credit import StepCredit
 from archer.engines.local.influence import InfluenceRecorder
 from archer.engines.local.loss import Experience, MicroBatchLoss, take
 from archer.errors import ArcherError
@@ -53,12 +60,16 @@ class Updater:
         self.skipped_in_a_row = 0
         self._loss = MicroBatchLoss(config, config.loss_scale_factor or max_response_length)
 
-    def update(self, experience: Experience, step: int, traced: bool = False) -> UpdateResult:
+    def update(
+        self, experience: Experience, step: int, traced: bool = False, credit: StepCredit | None = None
+    ) -> UpdateResult:
         """Run all epochs over the step's responses.
 
         `traced`: the first epoch's backward passes also give the influence of every selected token. All
         groups of a mini-batch are scored before its optimizer step, so that the factors of a group belong to
         one set of weights.
+
+        `credit` weighs the advantage of each token.
         """
         self.recorder.begin(experience.judged, traced)
         sums = TokenSums()
@@ -68,7 +79,7 @@ class Updater:
         skipped = 0
         for epoch in range(self.config.ppo_epochs):
             for rows in mini_batches(experience.judged.groups, self.config, epoch, step):
-                terms, passes = self._accumulate(experience, rows, sums, first=epoch == 0)
+                terms, passes = self._accumulate(experience, rows, sums, epoch == 0, credit)
                 if epoch == 0:
                     for batch, stats in passes:
                         seen.put(batch, stats)
@@ -86,7 +97,12 @@ class Updater:
         return UpdateResult(metrics, seen.log_probs, seen.entropy)
 
     def _accumulate(
-        self, experience: Experience, rows: list[int], sums: TokenSums, first: bool
+        self,
+        experience: Experience,
+        rows: list[int],
+        sums: TokenSums,
+        first: bool,
+        credit: StepCredit | None,
     ) -> tuple[dict[str, Tensor], list[tuple[MicroBatch, TokenStats]]]:
         """Backward through one mini-batch, a micro-batch at a time; the `first` epoch captures influence.
 
@@ -97,7 +113,7 @@ class Updater:
         self.optimizer.zero_grad(set_to_none=True)
         terms: dict[str, Tensor] = {}
         passes: list[tuple[MicroBatch, TokenStats]] = []
-        idle = self._idle_rows(experience, rows)
+        idle = self._idle_rows(experience, rows, credit)
         active = [row for row in rows if row not in idle]
         if not active:  # a gradient of zero, which the optimizer's momentum still answers
             for parameter in self._parameters():
@@ -105,13 +121,15 @@ class Updater:
         with torch.no_grad():
             for batch in self._micro_batches(experience, sorted(idle)):
                 stats = self.policy.token_stats(batch)
-                self._loss(experience, batch, stats, totals, sums, terms)
+                self._loss(experience, batch, stats, totals, sums, terms, credit)
                 passes.append((batch, stats))
-        for portion in self._portions(experience, active, first):
-            for batch in self._micro_batches(experience, portion):
+        whole = credit is not None and credit.keeps_groups
+        sketch = credit.of.sketch if credit is not None and whole else None
+        for portion in self._portions(experience, active, first, whole):
+            for batch in self._micro_batches(experience, portion, whole):
                 with self.recorder.capture(batch) if first else nullcontext():
-                    stats = self.policy.token_stats(batch, entropy_grad=self.config.entropy_coeff != 0)
-                    loss = self._loss(experience, batch, stats, totals, sums, terms)
+                    stats = self.policy.token_stats(batch, self.config.entropy_coeff != 0, sketch)
+                    loss = self._loss(experience, batch, stats, totals, sums, terms, credit)
                     if first:
                         rewards = send(experience.judged.scores[batch.rows], loss.device)
                         advantages = take(experience.advantages, batch)
@@ -122,18 +140,27 @@ class Updater:
                 self.recorder.score(portion)
         return terms, passes
 
-    def _micro_batches(self, experience: Experience, rows: list[int]) -> Iterator[MicroBatch]:
-        """Yield the given rows, so many at a time as go through the model together."""
+    def _micro_batches(
+        self, experience: Experience, rows: list[int], whole: bool = False
+    ) -> Iterator[MicroBatch]:
+        """Yield the given rows, so many at a time as go through the model together; `whole`: whole groups."""
         packed = self.policy.packs
-        for chunk in micro_batches(experience.responses, rows, self.config, packed):
+        if whole:
+            groups = experience.judged.groups
+            chunks = group_batches(experience.responses, groups, rows, self.config, packed)
+        else:
+            chunks = micro_batches(experience.responses, rows, self.config, packed)
+        for chunk in chunks:
             yield micro_batch(experience.responses, chunk, self.policy.compute.device, packed)
 
-    def _portions(self, experience: Experience, rows: list[int], first: bool) -> list[list[int]]:
+    def _portions(
+        self, experience: Experience, rows: list[int], first: bool, whole: bool = False
+    ) -> list[list[int]]:
         """Divide a mini-batch into whole groups whose factors are captured, scored and freed together.
 
         Kept for a whole mini-batch of long responses, token factors would outgrow the model itself. What is
         not traced goes apart, last, and is spared the hooks, but for rows that fill up a micro-batch: one
-        more of them would cost more than a few lines that the hooks leave out.
+        more of them would cost more than a few lines that the hooks leave out. `whole`: no group is split.
         """
         traced = [row for row in rows if first and self.recorder.selects(row)]
         if not traced:
@@ -143,15 +170,16 @@ class Updater:
             parts = portions(experience.responses, experience.judged.groups, traced, self.config)
         else:
             parts = [traced]
-        if self.policy.packs and self.config.use_dynamic_bsz:
+        if self.policy.packs and self.config.use_dynamic_bsz and not whole:
             parts[-1], rest = filled_up(parts[-1], rest, experience.responses, token_budget(self.config))
         return [*parts, rest] if rest else parts
 
-    def _idle_rows(self, experience: Experience, rows: list[int]) -> set[int]:
+    def _idle_rows(self, experience: Experience, rows: list[int], credit: StepCredit | None) -> set[int]:
         """Return the rows whose gradient is exactly zero, so that no backward is spent on them.
 
         Without a KL or entropy term the loss of a token is its advantage times a weight; groups that are all
-        right or all wrong have advantage 0 throughout. A row whose influence is traced needs its backward.
+        right or all wrong have advantage 0 throughout. A row whose influence is traced needs its backward,
+        one that others of its group are compared with its forward beside theirs.
         """
         if self.config.use_kl_loss or self.config.entropy_coeff != 0:
             return set()
@@ -159,7 +187,7 @@ class Updater:
         return {
             row
             for row, moved in zip(rows, moves, strict=True)
-            if not moved and not self.recorder.selects(row)
+            if not moved and not self.recorder.selects(row) and not (credit is not None and credit.needs(row))
         }
 
     def _parameters(self) -> list[Tensor]:

@@ -132,7 +132,7 @@ def test_the_head_on_the_device_is_that_of_the_cpu_also_where_logits_are_not_kep
         head = torch.nn.Linear(64, 1000, bias=False, device=device)
         head.weight.data.copy_(weight)
         h = hidden.clone().to(device).requires_grad_()
-        log_probs, entropy = head_module.head_statistics(head, h, tokens.to(device), 0.8)
+        log_probs, entropy, _ = head_module.head_statistics(head, h, tokens.to(device), 0.8)
         (log_probs * torch.linspace(-1, 1, 300, device=device)).sum().backward()
         found.append([x.detach().cpu() for x in (log_probs, entropy, h.grad, head.weight.grad)])
     for others in found[1:]:
