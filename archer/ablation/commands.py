@@ -14,7 +14,9 @@ app = typer.Typer(help="Run a grid of trainings and compare them.", no_args_is_h
 
 @app.command()
 def run(
-    grid: Annotated[str, typer.Argument(help="A grid file, or the name of a shipped one: credit, influence_0220.")],
+    grid: Annotated[
+        str, typer.Argument(help="A grid file, or the name of a shipped one: credit, influence_0220.")
+    ],
     overrides: Annotated[
         list[str] | None,
         typer.Argument(help="Hydra overrides of every case, as in archer train.", show_default=False),
