@@ -95,10 +95,11 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     """The seeds of `0,1,5` or `100-107`."""
     found: list[int] = []
     for part in text.split(","):
-        first, _, last = part.partition("-")
-        if not first.isdecimal() or not (last or first).isdecimal() or int(last or first) < int(first):
+        first, dash, last = part.partition("-")
+        last = last if dash else first
+        if not (first.isdecimal() and last.isdecimal()) or int(last) < int(first):
             raise ArcherError(f"--seeds {text}: write numbers and ranges, as in --seeds 0,3 or 100-107.")
-        found += range(int(first), int(last or first) + 1)
+        found += range(int(first), int(last) + 1)
     return tuple(dict.fromkeys(found))
 
 
