@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from archer.ablation.comparison import Metrics, read_training, training_of
 from archer.ablation.folder import AblationFolder, CaseState, Plan
-from archer.evaluation.exact import METRIC as EXACT
+from archer.evaluation.summary import EXACT
 
 LEVEL = 0.8  # of accuracy; the steps that a run takes to it are counted
 EXACTLY_UP_TO = 16  # pairs whose signs are all tried

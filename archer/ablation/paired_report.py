@@ -6,7 +6,7 @@ from pathlib import Path
 
 from archer.ablation.paired import LEVEL, Difference, Learning, SeededComparison
 from archer.ablation.report import failure_parts, listed, table, with_plots, write_files
-from archer.evaluation.exact import METRIC as EXACT
+from archer.evaluation.summary import EXACT
 
 PLOT = "curves.png"
 NOTE = (

@@ -12,6 +12,7 @@ from functools import partial
 from archer.config.actor import DEFAULT_TOKENS
 from archer.config.root import TrainConfig
 from archer.data.prompts import Prompt, PromptDataset
+from archer.evaluation.exact import ExactAccuracy
 from archer.evaluation.majority import Ballot, majority
 from archer.evaluation.recorder import SampleRecorder
 from archer.evaluation.summary import Sample, shown_truth
@@ -155,13 +156,25 @@ def validation_sampling(config: TrainConfig) -> EvalSampling:
 
 def recorder_of(generation: Generation, config: TrainConfig, sampling: EvalSampling) -> SampleRecorder:
     """What traces the samples of an evaluation: the model, at the temperature that it samples at."""
-    options, params = config.actor_rollout_ref, sampling.params
-    budget = options.rollout.log_prob_max_token_len_per_gpu or options.actor.ppo_max_token_len_per_gpu
+    params = sampling.params
     temperature = params.temperature if params.do_sample else 1.0
     return SampleRecorder(
         lambda: Policy(generation.model, generation.compute, temperature),
         sampling.n,
         config.trainer.val_trace.max_responses,
-        budget or DEFAULT_TOKENS,
+        _budget(config),
         greedy=not params.do_sample,
     )
+
+
+def exact_of(generation: Generation, config: TrainConfig, prompts: Sequence[Prompt]) -> ExactAccuracy:
+    """What measures exact accuracy: the model at temperature 1, however it is sampled."""
+    policy = Policy(generation.model, generation.compute, temperature=1.0)
+    return ExactAccuracy(prompts, policy, generation.tokenizer, _budget(config))
+
+
+def _budget(config: TrainConfig) -> int:
+    """Tokens that go through the model together where responses are scored."""
+    options = config.actor_rollout_ref
+    chosen = options.rollout.log_prob_max_token_len_per_gpu or options.actor.ppo_max_token_len_per_gpu
+    return chosen or DEFAULT_TOKENS

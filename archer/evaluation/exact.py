@@ -16,8 +16,6 @@ from archer.data.prompts import Prompt
 from archer.generation.batch import Responses
 from archer.generation.policy import Policy, token_stats_of
 
-METRIC = f"val-core/{DATA_SOURCE}/exact"
-
 
 def of_builtin_task(prompt: Prompt) -> bool:
     """Whether a prompt is one of the built-in sums, with its operands."""
@@ -58,7 +56,7 @@ class ExactAccuracy:
         stats = token_stats_of(self._policy, self.responses, self._budget)
         return stats.log_probs.double().sum(-1).exp()
 
-    def metrics(self) -> dict[str, float]:
-        """The mean over the built-in sums; empty where there are none."""
+    def mean(self) -> float | None:
+        """Over the built-in sums; None where there are none."""
         found = self.probabilities()
-        return {METRIC: float(found.mean())} if len(found) else {}
+        return float(found.mean()) if len(found) else None

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from archer.config.root import TrainConfig
-from archer.evaluation.evaluator import Evaluator, recorder_of, validation_sampling
+from archer.evaluation.evaluator import Evaluator, exact_of, recorder_of, validation_sampling
 from archer.evaluation.plan import EvalPlan
 from archer.evaluation.report import as_json, describe_sampling, progress
 from archer.evaluation.store import EvalFolder, identity
@@ -81,7 +81,8 @@ def evaluate(plan: EvalPlan, console: Console, out: Path | None = None, overwrit
             told.append(f"resuming after {done:,} of {total:,} prompts")
         console.print("\n".join(told), highlight=False, markup=False, soft_wrap=True)
         if complete:
-            return Evaluated(summarise(samples), folder.path, fresh=False)
+            exact = exact_of(generation, config, dataset).mean()
+            return Evaluated(summarise(samples, exact), folder.path, fresh=False)
         started = time.monotonic()
         with (
             evaluation_trace(folder.path / VALIDATION, recorder, plan, generation, done) as keep,
@@ -94,7 +95,8 @@ def evaluate(plan: EvalPlan, console: Console, out: Path | None = None, overwrit
                 samples += chunk
                 refuse(samples)
                 show(len(samples) // sampling.n, samples)
-        summary = summarise(samples)
+        generation.rollout.rest()  # one more pass over the model may need its memory
+        summary = summarise(samples, exact_of(generation, config, dataset).mean())
         document = {
             "model": plan.model.path,
             "step": plan.model.step,

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from archer.data.builtin import DATA_SOURCE
 from archer.generation.judge import failures_of
 
 MAX_SHOWN_TRUTH = 2000  # characters; test suites of code problems are not repeated for every response
 ALL = "all"
+EXACT = f"val-core/{DATA_SOURCE}/exact"  # metric of exact accuracy, which only the built-in task has
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ class Summary:
 
     overall: Figures
     sources: dict[str, Figures]
+    exact: float | None = None  # exact accuracy on the built-in task; None: it was not measured
 
     @property
     def accuracy(self) -> float:
@@ -130,11 +133,14 @@ class Summary:
             found[f"val-aux/{source}/response_length/mean"] = figures.tokens
             found[f"val-aux/{source}/response_length/clip_ratio"] = figures.truncated
             found[f"val-aux/{source}/unjudged"] = float(figures.failures)
-        return found
+        return found if self.exact is None else found | {EXACT: self.exact}
 
 
-def summarise(samples: Iterable[Sample]) -> Summary:
-    """Return the figures of at least one prompt's samples; every prompt must have as many."""
+def summarise(samples: Iterable[Sample], exact: float | None = None) -> Summary:
+    """Return the figures of at least one prompt's samples; every prompt must have as many.
+
+    exact: exact accuracy of the model that gave them, where it was measured
+    """
     groups: dict[int, list[Sample]] = defaultdict(list)
     for sample in samples:
         groups[sample.prompt_index].append(sample)
@@ -144,6 +150,7 @@ def summarise(samples: Iterable[Sample]) -> Summary:
     return Summary(
         overall=_figures(list(groups.values())),
         sources={source: _figures(prompts) for source, prompts in sources.items()},
+        exact=exact,
     )
 
 

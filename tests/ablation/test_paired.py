@@ -22,7 +22,7 @@ from archer.ablation.paired import (
     sign_flip_p,
 )
 from archer.cli import app
-from archer.evaluation.exact import METRIC
+from archer.evaluation.summary import EXACT
 
 GRID = """
 baseline: none
@@ -35,7 +35,7 @@ GAINS = {"none": (0.0, 0.0, 0.0), "spare": (0.04, 0.05, 0.03), "control": (0.01,
 
 
 def line(step: int, accuracy: float | None = None, **more: float) -> dict[str, float]:
-    exact = {} if accuracy is None else {METRIC: accuracy}
+    exact = {} if accuracy is None else {EXACT: accuracy}
     trained = {"actor/entropy": step / 100, "timing_s/step": float(step)} if step else {}
     return {"step": step, **trained, **exact, **more}
 
@@ -62,19 +62,19 @@ def test_a_run_that_does_not_get_there_counts_one_step_more_than_it_had() -> Non
 
 
 def test_a_runs_figures_come_from_the_lines_of_its_metrics() -> None:
-    run = learning_of([line(0, 0.1), line(1), line(2, 0.3), line(3), line(4, 0.5)], METRIC)
+    run = learning_of([line(0, 0.1), line(1), line(2, 0.3), line(3), line(4, 0.5)], EXACT)
     assert run is not None
     assert (run.accuracy, run.steps) == ({0: 0.1, 2: 0.3, 4: 0.5}, 4)
     assert run.entropy == pytest.approx((1 + 2 + 3 + 4) / 400)
     assert run.step_s == 3.0  # the median without the first step
-    assert learning_of([line(0), line(1)], METRIC) is None
+    assert learning_of([line(0), line(1)], EXACT) is None
 
 
 def test_without_exact_accuracy_in_every_run_sampled_accuracy_is_compared() -> None:
     sampled = line(1, None, **{"val-core/math/acc/mean@4": 0.5, "val-core/aime/acc/mean@4": 0.3})
-    assert measure_of({"a": [line(1, 0.5)], "b": [line(1, 0.6)]}) == METRIC
+    assert measure_of({"a": [line(1, 0.5)], "b": [line(1, 0.6)]}) == EXACT
     measure = measure_of({"a": [line(1, 0.5)], "b": [sampled]})
-    assert measure != METRIC
+    assert measure != EXACT
     run = learning_of([sampled], measure)
     assert run is not None and run.final == pytest.approx(0.4)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from archer.errors import ArcherError
+from archer.evaluation.summary import EXACT
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -47,7 +48,10 @@ def test_greedy_validation_agrees_too(greedy_run, tmp_path):
 
 def test_products_in_bfloat16_agree_too(tmp_path):
     run = train(tmp_path / "run", "engine.dtype=bfloat16", "trainer.total_training_steps=1")
-    assert evaluated(run, tmp_path / "out").summary.metrics() == logged(run, 1)
+    found, expected = evaluated(run, tmp_path / "out").summary.metrics(), logged(run, 1)
+    exact = found.pop(EXACT)
+    assert exact == pytest.approx(expected.pop(EXACT), rel=2e-2)  # of the float32 weights in training
+    assert found == expected
 
 
 def test_a_run_stands_for_its_newest_checkpoint(run, tmp_path):

@@ -9,7 +9,7 @@ import torch
 
 from archer.data.arithmetic import write_steps
 from archer.data.config import DataConfig
-from archer.evaluation.exact import METRIC, ExactAccuracy, canonical_responses, of_builtin_task
+from archer.evaluation.exact import ExactAccuracy, canonical_responses, of_builtin_task
 from archer.generation.batch import RolloutLimits
 from archer.generation.config import ModelConfig
 from archer.generation.device import Compute
@@ -89,10 +89,10 @@ def test_the_share_of_right_samples_is_near_it(model, cpu, tokenizer, prompts, e
     assert abs(share - p) < 4 * math.sqrt(p * (1 - p) / n)
 
 
-def test_the_metric_is_the_mean_and_does_not_depend_on_the_division(model, cpu, tokenizer, prompts, exact):
+def test_the_mean_is_over_prompts_and_does_not_depend_on_the_division(model, cpu, tokenizer, prompts, exact):
     policy = Policy(model, cpu, temperature=1.0)
     whole = ExactAccuracy(prompts, policy, tokenizer, budget=100_000)
-    assert exact.metrics()[METRIC] == pytest.approx(float(exact.probabilities().mean()))
+    assert exact.mean() == pytest.approx(float(exact.probabilities().mean()))
     torch.testing.assert_close(exact.probabilities(), whole.probabilities(), rtol=1e-4, atol=0)
 
 
@@ -102,7 +102,7 @@ def test_prompts_of_other_sources_are_left_out(model, cpu, tokenizer, prompts):
     without_operands = replace(prompts[0], extra_info={})
     assert not of_builtin_task(other) and not of_builtin_task(without_operands)
     none = ExactAccuracy([other, without_operands], policy, tokenizer, budget=100)
-    assert none.metrics() == {} and len(none.probabilities()) == 0
+    assert none.mean() is None and len(none.probabilities()) == 0
     mixed = ExactAccuracy([other, *prompts[1:3]], policy, tokenizer, budget=100)
     alone = ExactAccuracy(prompts[1:3], policy, tokenizer, budget=100)
-    assert mixed.metrics() == alone.metrics()
+    assert mixed.mean() == alone.mean()

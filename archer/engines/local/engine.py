@@ -11,7 +11,7 @@ from archer.data.sampler import PromptSampler
 from archer.engines.local.collect import Collector
 from archer.engines.local.sizing import MicroBatchSizes, choose_sizes, with_sizes
 from archer.engines.local.trainer import Trainer
-from archer.evaluation.evaluator import Evaluator, all_samples, recorder_of, validation_sampling
+from archer.evaluation.evaluator import Evaluator, all_samples, exact_of, recorder_of, validation_sampling
 from archer.evaluation.exact import ExactAccuracy
 from archer.evaluation.summary import summarise
 from archer.generation.adapter_files import save_adapters
@@ -25,7 +25,6 @@ from archer.runs.folder import RunFolder
 from archer.runs.integrity import STATE_FILE, DamagedCheckpointError, check_optimizer
 from archer.tracking import ValidationSample
 from archer.training.loop import EngineFacts, StepReport, ValidationResult, validation_at
-from archer.training.portions import token_budget
 from archer.training.progress import Progress
 from archer.training.traces import Traces, traces_validation
 
@@ -94,9 +93,7 @@ class LocalEngine:
         self.trainer.newest = self.folder.checkpoints.latest
         self.evaluator, self.exact = None, None
         if VAL in datasets:
-            held_out = list(datasets[VAL])
-            at_one = Policy(self.generation.model, compute, temperature=1.0)
-            self.exact = ExactAccuracy(held_out, at_one, self.tokenizer, token_budget(options.actor))
+            self.exact = exact_of(self.generation, self.config, datasets[VAL])
             sampling = validation_sampling(config)
             self.evaluator = Evaluator(
                 datasets[VAL],
@@ -175,11 +172,11 @@ class LocalEngine:
         arrays = None if recorder is None else recorder.step()
         if arrays is not None:
             self.traces.validation.write(self.step, arrays)
-        summary = summarise(samples)
+        self.generation.rollout.rest()  # one more pass over the model may need its memory
+        summary = summarise(samples, self.exact.mean())
         first = [s for s in samples if s.sample == 0][: self.config.trainer.log_val_generations]
         shown = [ValidationSample(s.prompt, s.response, None if s.failure else s.score) for s in first]
-        self.generation.rollout.rest()  # one more pass over the model may need its memory
-        return ValidationResult(summary.accuracy, summary.metrics() | self.exact.metrics(), shown)
+        return ValidationResult(summary.accuracy, summary.metrics(), shown)
 
     def train_step(self, saves: Callable[[], bool]) -> StepReport:
         """Run one step; a checkpoint is written after it."""
