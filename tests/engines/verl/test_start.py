@@ -127,6 +127,7 @@ def test_the_responses_of_a_step_are_chosen_even_where_nothing_is_traced(monkeyp
         updates=(),
         order=SimpleNamespace(mini_batches=[]),
         _marks=None,
+        weighed=None,
     )
     ArcherTrainer._write_traces(trainer)
     assert asked == ([(3, 2, "tokenizer")] if wanted else [])
