@@ -1,4 +1,4 @@
-"""`rollout_log_probs` in a file as its distance from `log_probs`: smaller, the same bits, nothing taken on trust."""
+"""`rollout_log_probs` in a file as a distance from `log_probs`: smaller, the same bits, checked when read."""
 
 import zlib
 from pathlib import Path
@@ -12,7 +12,8 @@ from archer.trace.reader import DamagedStepError, TraceReader
 from archer.trace.schema import TraceStep
 from archer.trace.writer import TraceWriter
 
-EVERY = np.arange(2**16, dtype=np.uint16).view(np.float16)  # all patterns: NaNs, infinities, zeros of both signs
+# All patterns: NaNs, infinities, zeros of both signs.
+EVERY = np.arange(2**16, dtype=np.uint16).view(np.float16)
 
 
 def make_step(rollout: np.ndarray, train: np.ndarray) -> TraceStep:

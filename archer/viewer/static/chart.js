@@ -14,11 +14,12 @@ function extent(columns) {
     }
   }
   if (low > high) return [0, 1];
+  if (low === 0 && high === 0) return [0, 1]; // a count that is always zero has no negative axis
   return low === high ? [low - 0.5, high + 0.5] : [low, high];
 }
 
 // Round numbers over a range, some four of them; the first and the last enclose it.
-function roundTicks([low, high]) {
+export function roundTicks([low, high]) {
   const rough = (high - low) / 4;
   const unit = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 2.5, 5, 10].map((factor) => factor * unit).find((size) => size >= rough * (1 - 1e-9));
