@@ -51,17 +51,17 @@ def compute_score(data_source, solution_str, ground_truth, extra_info):
 
 
 def copies() -> str:
-    """Prompts of which each stands in the file four times in a row."""
+    """As many rows as the built-in task has, of 16 prompts."""
     rows = []
-    for number in range(100):
-        a, b = 100 + 7 * number, 900 - 3 * number
+    for number in range(16):
+        a, b = 100 + 57 * number, 900 - 43 * number
         row = {
             "prompt": [{"role": "user", "content": f"{a}+{b}="}],
             "data_source": "arithmetic",
             "reward_model": {"ground_truth": str(a + b)},
             "extra_info": {},
         }
-        rows += [json.dumps(row)] * 4
+        rows += [json.dumps(row)] * 256
     return "\n".join(rows) + "\n"
 
 
@@ -120,8 +120,8 @@ PLANTS = (
     Plant("dead_learning", "lr 1e-12", (f"{ACTOR}.optim.lr=1e-12",)),
     Plant(
         "duplicate_prompts",
-        "every prompt four times in the file",
-        ("data.train_files=[{file}]", "data.shuffle=False"),
+        "16 prompts, each 256 times in the file",
+        ("data.train_files=[{file}]",),
         ("copies.jsonl", copies),
     ),
 )
