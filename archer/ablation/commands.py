@@ -14,7 +14,9 @@ app = typer.Typer(help="Run a grid of trainings and compare them.", no_args_is_h
 
 @app.command()
 def run(
-    grid: Annotated[str, typer.Argument(help="A grid file, or the name of a shipped one: influence_0220.")],
+    grid: Annotated[
+        str, typer.Argument(help="A grid file, or the name of a shipped one: credit, influence_0220.")
+    ],
     overrides: Annotated[
         list[str] | None,
         typer.Argument(help="Hydra overrides of every case, as in archer train.", show_default=False),
@@ -22,6 +24,10 @@ def run(
     out: Annotated[
         Path | None,
         typer.Option(help="Folder of the grid. Default: output/ablation/GRID.", show_default=False),
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(help="Train every case with each of these seeds, e.g. 0,3 or 100-107; else the grid's."),
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Cases at a time. Times are only exact with 1.")] = 1,
     only: Annotated[
@@ -56,11 +62,11 @@ def run(
     """
     from archer.ablation.driver import TRAIN, Driver, RunOptions
     from archer.ablation.folder import AblationFolder
-    from archer.ablation.grid import choose, load_grid, plan_cases
+    from archer.ablation.grid import choose, load_grid, parse_seeds, plan_cases
     from archer.ablation.progress import GridProgress, list_cases
 
     console = Console(highlight=False)
-    loaded = load_grid(grid)
+    loaded = load_grid(grid, () if seeds is None else parse_seeds(seeds))
     planned = plan_cases(loaded, overrides or [], config_dir)
     chosen = choose(planned, only or [])
     folder = AblationFolder(out or Path("output") / "ablation" / loaded.name)
@@ -102,12 +108,21 @@ def collect(
         Path | None, typer.Option(help="Where the report goes. Default: FOLDER/report.", show_default=False)
     ] = None,
 ) -> None:
-    """Compare the cases of a grid: report.md with plots, cases.csv and correlations.csv.
+    """Compare the cases of a grid: report.md with plots, and the same as CSV.
 
+    A grid with seeds is compared seed by seed, in held-out accuracy; any other in cost and influence scores.
     Works at any time, also while the grid runs; cases that are not done are listed without figures.
     """
     from archer.ablation.comparison import compare_cases
+    from archer.ablation.folder import AblationFolder
+    from archer.ablation.paired import compare_seeds
+    from archer.ablation.paired_report import write_paired_report
     from archer.ablation.report import write_report
 
-    for line in write_report(compare_cases(folder), out or folder / "report"):
+    where = out or folder / "report"
+    if AblationFolder(folder).plan().seeds:
+        lines = write_paired_report(compare_seeds(folder), where)
+    else:
+        lines = write_report(compare_cases(folder), where)
+    for line in lines:
         Console(highlight=False).out(line)

@@ -111,7 +111,7 @@ def compare_cases(path: Path) -> Comparison:
     states = {name: folder.read(name) for name in plan.cases}
     done = {name: state for name, state in states.items() if state.status == "done"}
     runs = {name: folder.run(name, state.offloaded) for name, state in done.items()}
-    metrics = {name: _metrics(run) for name, run in runs.items()}
+    metrics = {name: read_training(run) for name, run in runs.items()}
     folders = {name: run / "influence_trace" for name, run in runs.items()}
     traces = {name: TraceReader(trace) for name, trace in folders.items() if is_trace(trace)}
     costs = {name: cost_of(metrics[name], state.attempts[-1].cpu_seconds) for name, state in done.items()}
@@ -127,7 +127,7 @@ def compare_cases(path: Path) -> Comparison:
     scored = [name for name, trace in traces.items() if sound_steps(trace)]
     pairs = agreements(scored, scored_steps(traces))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    training = " or ".join(dict.fromkeys(map(_training, runs.values())))
+    training = " or ".join(dict.fromkeys(training_of(run, seed=True) for run in runs.values()))
     return Comparison(plan, tuple(cases), tuple(pairs), training, cores)
 
 
@@ -176,15 +176,19 @@ def first_difference(lines: Sequence[Metrics], baseline: Sequence[Metrics]) -> s
     return None
 
 
-def _metrics(run: Path) -> list[Metrics]:
+def read_training(run: Path, before: bool = False) -> list[Metrics]:
+    """The metrics of every step of a finished run; `before`: those before training, step 0, too."""
     file = run / "metrics.jsonl"
     if not file.is_file():
         raise ArcherError(f"{run} is a finished case without metrics.jsonl; run the case again.")
-    return [line for line in read_metrics(file) if line["step"] > 0]
+    return [line for line in read_metrics(file) if line["step"] > 0 or before]
 
 
-def _training(run: Path) -> str:
+def training_of(run: Path, seed: bool = False) -> str:
+    """What was trained: model and batch, and the seed where it is asked for."""
     config = OmegaConf.load(run / "config.yaml")
     rollout, prompts = config.actor_rollout_ref.rollout, config.data.train_batch_size
     batch = f"{prompts} prompts x {rollout.n} responses a step"
-    return f"{config.actor_rollout_ref.model.path}, {batch}, rollout seed {rollout.seed}"
+    return f"{config.actor_rollout_ref.model.path}, {batch}" + (
+        f", rollout seed {rollout.seed}" if seed else ""
+    )

@@ -4,11 +4,11 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from archer.ablation.grid import PlannedCase, RunGrid
+from archer.ablation.grid import PlannedCase, RunGrid, seeds_text
 from archer.errors import ArcherError
 from archer.files import lock, write_atomically
 
@@ -70,7 +70,11 @@ class Plan:
     """Name -> overrides, in the grid's order."""
     own: dict[str, tuple[str, ...]]
     arguments: tuple[str, ...]
-    """Of `archer ablate run`: the grid and the overrides of the command line."""
+    """Of `archer ablate run`: the grid, its seeds and the overrides of the command line."""
+    seeds: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Of a grid with seeds: name -> the variant and its seed."""
+    controls: tuple[tuple[str, str], ...] = ()
+    """Pairs of a variant and its control."""
 
     @property
     def shared(self) -> tuple[str, ...]:
@@ -124,7 +128,13 @@ class AblationFolder:
             {case["name"]: tuple(case[key]) for case in stored["cases"]} for key in ("overrides", "own")
         )
         arguments = stored.get("arguments", [stored["grid"]])  # absent from folders of earlier versions
-        return Plan(stored["grid"], stored["baseline"], cases, own, tuple(arguments))
+        seeds = {
+            case["name"]: (case["variant"], case["seed"])
+            for case in stored["cases"]
+            if case.get("seed") is not None
+        }
+        controls = tuple((one, other) for one, other in stored.get("controls", []))
+        return Plan(stored["grid"], stored["baseline"], cases, own, tuple(arguments), seeds, controls)
 
     @contextmanager
     def held(self, grid: RunGrid, cases: Sequence[PlannedCase]) -> Iterator[None]:
@@ -144,9 +154,18 @@ class AblationFolder:
             extra = cases[0].overrides[len(grid.shared) + len(cases[0].own) :]
             described = {
                 "grid": grid.name,
-                "arguments": [grid.file or grid.name, *extra],
+                "arguments": [
+                    grid.file or grid.name,
+                    *(["--seeds", seeds_text(grid.seeds)] if grid.seeds else []),
+                    *extra,
+                ],
                 "baseline": grid.baseline,
-                "cases": [{"name": c.name, "own": c.own, "overrides": c.overrides} for c in cases],
+                "controls": grid.controls,
+                "cases": [
+                    {"name": c.name, "own": c.own, "overrides": c.overrides}
+                    | {"variant": c.variant, "seed": c.seed}
+                    for c in cases
+                ],
             }
             write_atomically(self.path / PLAN, json.dumps(described, indent=2) + "\n")
             yield

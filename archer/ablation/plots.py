@@ -1,4 +1,4 @@
-"""The plots of a report, drawn by matplotlib: cost, spread of scores, agreement of cases."""
+"""The plots of a report, drawn by matplotlib: cost, spread of scores, agreement of cases, learning curves."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from archer.ablation.comparison import RATIOS, CaseResult, Comparison
+from archer.ablation.paired import LEVEL, SeededComparison
 from archer.files import plain_file
 
 BLUE, PALE, GREY = "#2f6db3", "#bcd3ec", "#777777"
@@ -92,6 +93,52 @@ def agreement_figure(comparison: Comparison) -> Figure:
     bar.set_label("Spearman's rank correlation", fontsize=9)
     bar.ax.tick_params(labelsize=8)
     return figure
+
+
+def draw_curves(comparison: SeededComparison, out: Path) -> list[str]:
+    """Draw the curves of a grid with seeds into a folder and return the names of the files."""
+    if not any(comparison.of(variant) for variant in comparison.variants):
+        return []
+    curve_figure(comparison).savefig(plain_file(out / "curves.png"), dpi=DPI)
+    return ["curves.png"]
+
+
+def curve_figure(comparison: SeededComparison) -> Figure:
+    """Held-out accuracy by step, and the difference to the baseline: means over seeds, shaded one s.e."""
+    baseline = comparison.plan.baseline
+    figure = Figure(figsize=(11, 4.6), layout="constrained")
+    accuracy, difference = figure.subplots(1, 2)
+    controls = {control: variant for variant, control in comparison.plan.controls}
+    colours = {v: f"C{i % 10}" for i, v in enumerate(v for v in comparison.variants if v not in controls)}
+    for variant in comparison.variants:
+        runs = comparison.of(variant)
+        if not runs:
+            continue
+        colour = colours[controls.get(variant, variant)]
+        style = "--" if variant in controls else "-"
+        _band(accuracy, [100 * run.every_step() for run in runs.values()], colour, style, variant)
+        base = {} if baseline in (None, variant) else comparison.of(baseline or "")
+        gains = [100 * (runs[s].every_step() - base[s].every_step()) for s in runs if s in base]
+        if gains:
+            _band(difference, gains, colour, style, variant)
+    accuracy.axhline(100 * LEVEL, color=GREY, linewidth=1)
+    difference.axhline(0.0, color=GREY, linewidth=1)
+    for axis, title in ((accuracy, "held-out accuracy, %"), (difference, f"minus {baseline}, points")):
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.tick_params(labelsize=8)
+        _label(axis, title, "step")
+    figure.legend(*accuracy.get_legend_handles_labels(), loc="outside right upper", fontsize=8)
+    return figure
+
+
+def _band(axis: Axes, curves: Sequence[np.ndarray], colour: str, style: str, label: str) -> None:
+    """The mean of [N + 1] curves of the same length, and one standard error around it."""
+    values = np.stack([curve[: min(map(len, curves))] for curve in curves])
+    middle, steps = values.mean(0), np.arange(values.shape[1])
+    axis.plot(steps, middle, style, color=colour, linewidth=1.2, label=label)
+    if len(values) > 1:
+        stderr = values.std(0, ddof=1) / np.sqrt(len(values))
+        axis.fill_between(steps, middle - stderr, middle + stderr, color=colour, alpha=0.12, linewidth=0)
 
 
 def _panels(

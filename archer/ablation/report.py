@@ -3,11 +3,12 @@
 import csv
 import io
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from archer.ablation.comparison import Comparison
+from archer.ablation.folder import CaseState
 from archer.ablation.scores import QUANTILES
 from archer.errors import install_hint
 from archer.files import write_atomically
@@ -50,26 +51,46 @@ AGREEMENT_NOTE = (
 
 def write_report(comparison: Comparison, out: Path) -> list[str]:
     """Write all files of a report into a folder; return their paths and what else the user should know."""
-    out.mkdir(parents=True, exist_ok=True)
-    for name in PLOTS:  # of an earlier report
-        (out / name).unlink(missing_ok=True)
-    notes = []
-    try:
+
+    def draw(out: Path) -> list[str]:
         from archer.ablation.plots import draw_plots
 
-        plots = draw_plots(comparison, out)
+        return draw_plots(comparison, out)
+
+    plots, notes = with_plots(draw, out, PLOTS)
+    tables = {
+        "cases.csv": [case.row() for case in comparison.cases],
+        "correlations.csv": [asdict(pair) for pair in comparison.agreements],
+    }
+    return [*write_files(out, tables, markdown(comparison, plots, notes), plots), *notes]
+
+
+def with_plots(
+    draw: Callable[[Path], list[str]], out: Path, names: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Draw into a folder; return what was drawn, and what the user should know where nothing could be.
+
+    names: of all plots; those of an earlier report are removed
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (out / name).unlink(missing_ok=True)
+    try:
+        return draw(out), []
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
-        plots, notes = [], [NO_PLOTS]
-    files = {
-        "cases.csv": _csv([case.row() for case in comparison.cases]),
-        "correlations.csv": _csv([asdict(pair) for pair in comparison.agreements]),
-        "report.md": markdown(comparison, plots, notes),
-    }
-    for name, text in files.items():
-        write_atomically(out / name, text)
-    return [*(str(out / name) for name in (*plots, *files)), *notes]
+        return [], [NO_PLOTS]
+
+
+def write_files(
+    out: Path, tables: Mapping[str, Sequence[Mapping[str, object]]], text: str, plots: Sequence[str]
+) -> list[str]:
+    """Write tables as CSV and the report; return the paths of all files of the report."""
+    files = {name: _csv(rows) for name, rows in tables.items()} | {"report.md": text}
+    for name, written in files.items():
+        write_atomically(out / name, written)
+    return [str(out / name) for name in (*plots, *files)]
 
 
 def markdown(comparison: Comparison, plots: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
@@ -82,22 +103,31 @@ def markdown(comparison: Comparison, plots: Sequence[str] = (), notes: Sequence[
     if done:
         heads = ["case", *(head for head, _, _ in COST_COLUMNS), "state"]
         rows = [[f"`{c.name}`", *_figures(c.cost, COST_COLUMNS), c.state.label] for c in comparison.cases]
-        parts += [_list(_conditions(comparison)), "## Cost", *cost, COST_NOTE, _table(heads, rows)]
+        parts += [listed(_conditions(comparison)), "## Cost", *cost, COST_NOTE, table(heads, rows)]
     if comparison.scored:
         heads = ["", "case", *(head for head, _, _ in SCORE_COLUMNS)]
         numbered = enumerate(comparison.scored, start=1)
         rows = [[str(n), f"`{c.name}`", *_figures(c.scores, SCORE_COLUMNS)] for n, c in numbered]
-        parts += ["## Scores", *scores, SCORE_NOTE, _table(heads, rows)]
+        parts += ["## Scores", *scores, SCORE_NOTE, table(heads, rows)]
     if len(comparison.scored) > 1:
         parts += ["## Rank correlation of influence", *agreement, AGREEMENT_NOTE, _matrix(comparison)]
     for case in failed:
-        last = case.state.attempts[-1]
-        reason = last.out_of_memory or f"exit status {last.returncode}"
-        printed = "\n".join(f"    {line}" for line in last.last_lines)
-        parts += [f"## Failure of `{case.name}`", f"{reason}:", printed]
+        parts += failure_parts(case.name, case.state)
     own = [[f"`{case.name}`", " ".join(f"`{o}`" for o in case.own)] for case in comparison.cases]
-    parts += ["## Overrides", "Of every case:", _list([f"`{o}`" for o in comparison.plan.shared] or ["none"])]
-    return "\n\n".join([*filter(None, parts), _table(["case", "its own"], own)]) + "\n"
+    parts += [
+        "## Overrides",
+        "Of every case:",
+        listed([f"`{o}`" for o in comparison.plan.shared] or ["none"]),
+    ]
+    return "\n\n".join([*filter(None, parts), table(["case", "its own"], own)]) + "\n"
+
+
+def failure_parts(name: str, state: CaseState) -> list[str]:
+    """What is told of a case that failed."""
+    last = state.attempts[-1]
+    reason = last.out_of_memory or f"exit status {last.returncode}"
+    printed = "\n".join(f"    {line}" for line in last.last_lines)
+    return [f"## Failure of `{name}`", f"{reason}:", printed]
 
 
 def _conditions(comparison: Comparison) -> list[str]:
@@ -127,7 +157,7 @@ def _matrix(comparison: Comparison) -> str:
     for i, row in enumerate(comparison.correlations()):
         cells = ["" if i == j else "-" if value is None else f"{value:+.2f}" for j, value in enumerate(row)]
         rows.append([f"**{i + 1}**", *cells])
-    return _table(["", *(str(i + 1) for i in range(len(rows)))], rows)
+    return table(["", *(str(i + 1) for i in range(len(rows)))], rows)
 
 
 def _csv(rows: Sequence[Mapping[str, object]]) -> str:
@@ -140,10 +170,12 @@ def _csv(rows: Sequence[Mapping[str, object]]) -> str:
     return text.getvalue()
 
 
-def _list(lines: Sequence[str]) -> str:
+def listed(lines: Sequence[str]) -> str:
+    """A list in Markdown."""
     return "\n".join(f"- {line}" for line in lines)
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
     lines = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -14,7 +14,10 @@ from archer.errors import ArcherError
 from archer.files import plain_file, write_atomically
 from archer.verify.report import CheckResult, all_hold, print_report, progress_line, verdict
 
-FULL_PROMPTS, QUICK_PROMPTS = 24, 4
+FULL_PROMPTS, QUICK_PROMPTS, CREDIT_PROMPTS = 24, 4, 8
+RESPONSES, CREDIT_RESPONSES = 8, 4
+BATCHES, QUICK_BATCHES = 14, 2
+WARMUP, QUICK_WARMUP = 10, 2
 
 
 def verify(
@@ -24,20 +27,52 @@ def verify(
         typer.Option(
             min=1,
             help=f"Prompts with both right and wrong answers (default {FULL_PROMPTS}, with --quick "
-            f"{QUICK_PROMPTS}).",
+            f"{QUICK_PROMPTS}); with --credit prompts of a batch ({CREDIT_PROMPTS}).",
             show_default=False,
         ),
     ] = None,
-    responses: Annotated[int, typer.Option(min=2, help="Responses per prompt.")] = 8,
+    responses: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            help=f"Responses per prompt (default {RESPONSES}, with --credit {CREDIT_RESPONSES}).",
+            show_default=False,
+        ),
+    ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write all figures to this file, too.")
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Small sizes: exact checks as strict, reported figures coarse.")
     ] = False,
+    credit: Annotated[
+        bool,
+        typer.Option(
+            "--credit",
+            help="Instead: one optimizer step under each mode of token credit, from one state and batch.",
+        ),
+    ] = False,
+    batches: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            help=f"With --credit: batches (default {BATCHES}, with --quick {QUICK_BATCHES}).",
+            show_default=False,
+        ),
+    ] = None,
+    warmup: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help=f"With --credit: plain steps before the state that all steps start from (default {WARMUP}, "
+            f"with --quick {QUICK_WARMUP}).",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Prove on the embedded model that influence scores are right, and report how good they are.
 
+    With --credit: what one step under each mode of token credit does to exact accuracy.
     Exits with 0 only when every exact check holds, with 1 otherwise.
     """
     if json_file is not None and not json_file.absolute().parent.is_dir():
@@ -46,19 +81,58 @@ def verify(
         )
     if json_file is not None:
         plain_file(json_file)
+    if not credit and (batches is not None or warmup is not None):
+        raise ArcherError("--batches and --warmup are of --credit; add it, or leave them out.")
     begin = time.perf_counter()
-    count = prompts or (QUICK_PROMPTS if quick else FULL_PROMPTS)
     console = Console()
-    results = _run(console, seed, count, responses, quick)
+    settings: dict[str, int | bool]
+    if credit:
+        count, each = prompts or CREDIT_PROMPTS, responses or CREDIT_RESPONSES
+        many = (QUICK_BATCHES if quick else BATCHES) if batches is None else batches
+        before = (QUICK_WARMUP if quick else WARMUP) if warmup is None else warmup
+        results = _run_credit(console, seed, count, each, many, before)
+        settings = {"seed": seed, "prompts": count, "responses": each, "batches": many, "warmup": before}
+    else:
+        count, each = prompts or (QUICK_PROMPTS if quick else FULL_PROMPTS), responses or RESPONSES
+        results = _run(console, seed, count, each, quick)
+        settings = {"seed": seed, "prompts": count, "responses": each, "quick": quick}
     seconds = time.perf_counter() - begin
     print_report(console, results)
     if json_file is not None:
-        settings = {"seed": seed, "prompts": count, "responses": responses, "quick": quick}
         checks = [result.to_json() for result in results]
         document = {"passed": all_hold(results), **settings, "seconds": round(seconds, 3), "checks": checks}
         write_atomically(json_file, json.dumps(document, indent=2, allow_nan=False) + "\n")
     console.print(verdict(results, seconds), highlight=False)
     raise typer.Exit(0 if all_hold(results) else 1)
+
+
+def _run_credit(
+    console: Console, seed: int, prompts: int, responses: int, batches: int, warmup: int
+) -> list[CheckResult]:
+    """Run the one-step test of token credit with a line of progress for each check."""
+    with console.status("loading torch"):
+        from transformers.utils import logging as transformers_logging
+
+        from archer.verify import suite
+        from archer.verify.credit_checks import credit_checks
+        from archer.verify.one_step import OneStep
+
+        transformers_logging.disable_progress_bar()
+    results = []
+    with suite.one_thread():
+        with console.status(f"training {warmup} plain steps"):
+            steps = OneStep(prompts, responses, seed, warmup)
+        with steps:
+            console.print(
+                f"embedded default after {warmup} plain steps of {prompts} prompts x {responses} responses, "
+                f"exact accuracy {steps.accuracy:.1%} (seed {seed})",
+                highlight=False,
+            )
+            for check in credit_checks(steps, batches):
+                with console.status(check.name):
+                    results.append(suite.run(check))
+                console.print(progress_line(results[-1]), highlight=False)
+    return results
 
 
 def _run(console: Console, seed: int, prompts: int, responses: int, quick: bool) -> list[CheckResult]:

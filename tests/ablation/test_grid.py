@@ -2,7 +2,8 @@
 
 import pytest
 
-from archer.ablation.grid import choose, load_grid, parse_grid, plan_cases
+from archer.ablation.grid import choose, load_grid, parse_grid, parse_seeds, plan_cases, seeds_text
+from archer.algorithms.token_credit.base import CREDIT_MODES
 from archer.errors import ArcherError
 
 
@@ -118,3 +119,83 @@ def test_only_takes_names_patterns_and_lists() -> None:
     assert choose(planned, []) == planned
     with pytest.raises(ArcherError, match="no case is called"):
         choose(planned, ["d"])
+
+
+def test_seeds_multiply_the_cases_all_of_one_seed_before_the_next() -> None:
+    grid = parse_grid("g", "{baseline: plain, cases: {plain: [a=1], other: [a=2]}, seeds: [3, 8]}")
+    names = [(case.name, case.variant, case.seed) for case in grid.cases]
+    assert names == [
+        ("plain-seed3", "plain", 3),
+        ("other-seed3", "other", 3),
+        ("plain-seed8", "plain", 8),
+        ("other-seed8", "other", 8),
+    ]
+    assert grid.baseline == "plain"
+    assert grid.cases[3].own == ("a=2", "actor_rollout_ref.rollout.seed=8", "data.seed=8")
+
+
+def test_seeds_of_the_command_line_take_the_place_of_the_grids() -> None:
+    text = "{cases: {one: []}, seeds: [0, 1, 2]}"
+    assert parse_grid("g", text, (7,)).seeds == (7,)
+    assert [case.name for case in parse_grid("g", "cases: {one: []}", (7,)).cases] == ["one-seed7"]
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"),
+    [("0", (0,)), ("0,3", (0, 3)), ("100-103", (100, 101, 102, 103)), ("1-2,2,9", (1, 2, 9))],
+)
+def test_seeds_are_numbers_and_ranges(text: str, seeds: tuple[int, ...]) -> None:
+    assert parse_seeds(text) == seeds
+    assert parse_seeds(seeds_text(seeds)) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "a", "3-1", "1-", "-2", "1,,2"])
+def test_seeds_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(ArcherError, match="--seeds"):
+        parse_seeds(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{baseline: nobody, cases: {one: []}}", "baseline names 'nobody'"),
+        ("{cases: {one: []}, controls: {one: two}}", "controls names 'two'"),
+        ("{cases: {one: []}, seeds: 3}", "seeds must be a list"),
+        ("{cases: {one: []}, seeds: [-1]}", "seeds must be a list"),
+        ("{cases: {one: []}, seeds: [1, 1]}", "every seed must stand there once"),
+    ],
+)
+def test_malformed_seeds_baselines_and_controls_are_refused(text: str, complaint: str) -> None:
+    with pytest.raises(ArcherError, match=complaint):
+        parse_grid("g", text)
+
+
+def test_only_takes_a_variant_for_its_cases_of_all_seeds() -> None:
+    planned = plan_cases(parse_grid("g", "{cases: {a: [], a-x: []}, seeds: [0, 1]}"), [], None)
+    assert [case.name for case in choose(planned, ["a"])] == ["a-seed0", "a-seed1"]
+    assert [case.name for case in choose(planned, ["*-seed1"])] == ["a-seed1", "a-x-seed1"]
+
+
+def test_the_credit_grid_pairs_modes_with_their_permuted_controls() -> None:
+    grid = load_grid("credit", (5,))
+    credit = {
+        case.variant: case.config.algorithm.token_credit
+        for case in plan_cases(grid, ["engine.device=cpu"], None)
+    }
+    assert grid.baseline == "none" and credit["none"].mode == "none"
+    for variant, control in grid.controls:
+        assert credit[control].permute and not credit[variant].permute
+        assert credit[control].mode == credit[variant].mode == variant
+    (case,) = (case for case in plan_cases(grid, [], None) if case.variant == "oracle")
+    assert (case.config.actor_rollout_ref.rollout.seed, case.config.data.seed) == (5, 5)
+
+
+def test_the_larger_credit_grid_holds_every_built_in_mode_and_the_smaller_grid() -> None:
+    small, large = load_grid("credit", (0,)), load_grid("credit_all", (0,))
+    planned = plan_cases(large, [], None)
+    every = {case.config.algorithm.token_credit.mode for case in planned}
+    assert every == set(CREDIT_MODES.names())
+    overrides = {case.name: case.overrides for case in planned}
+    for case in plan_cases(small, [], None):
+        assert overrides[case.name] == case.overrides  # so that one folder serves both
+    assert small.controls == large.controls

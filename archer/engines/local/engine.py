@@ -12,6 +12,7 @@ from archer.engines.local.collect import Collector
 from archer.engines.local.sizing import MicroBatchSizes, choose_sizes, with_sizes
 from archer.engines.local.trainer import Trainer
 from archer.evaluation.evaluator import Evaluator, all_samples, recorder_of, validation_sampling
+from archer.evaluation.exact import ExactAccuracy
 from archer.evaluation.summary import summarise
 from archer.generation.adapter_files import save_adapters
 from archer.generation.build import Generation, PromptFiles, build_generation
@@ -24,6 +25,7 @@ from archer.runs.folder import RunFolder
 from archer.runs.integrity import STATE_FILE, DamagedCheckpointError, check_optimizer
 from archer.tracking import ValidationSample
 from archer.training.loop import EngineFacts, StepReport, ValidationResult, validation_at
+from archer.training.portions import token_budget
 from archer.training.progress import Progress
 from archer.training.traces import Traces, traces_validation
 
@@ -36,6 +38,7 @@ class LocalEngine:
     generation: Generation
     trainer: Trainer
     evaluator: Evaluator | None
+    exact: ExactAccuracy | None
     total_steps: int
     sizes: MicroBatchSizes | None
 
@@ -89,8 +92,11 @@ class LocalEngine:
         collector = Collector(config, train, sampler, self.generation)
         self.trainer = Trainer(config, policy, reference, collector, self.total_steps)
         self.trainer.newest = self.folder.checkpoints.latest
-        self.evaluator = None
+        self.evaluator, self.exact = None, None
         if VAL in datasets:
+            held_out = list(datasets[VAL])
+            at_one = Policy(self.generation.model, compute, temperature=1.0)
+            self.exact = ExactAccuracy(held_out, at_one, self.tokenizer, token_budget(options.actor))
             sampling = validation_sampling(config)
             self.evaluator = Evaluator(
                 datasets[VAL],
@@ -160,7 +166,7 @@ class LocalEngine:
 
     def validate(self, stop: Callable[[], bool]) -> ValidationResult | None:
         """Evaluate the current weights, from the same random streams every time."""
-        if self.evaluator is None:
+        if self.evaluator is None or self.exact is None:
             return None
         samples = all_samples(self.evaluator, self.config.reward, validation_at(self.step), stop)
         if samples is None:
@@ -172,7 +178,8 @@ class LocalEngine:
         summary = summarise(samples)
         first = [s for s in samples if s.sample == 0][: self.config.trainer.log_val_generations]
         shown = [ValidationSample(s.prompt, s.response, None if s.failure else s.score) for s in first]
-        return ValidationResult(summary.accuracy, summary.metrics(), shown)
+        self.generation.rollout.rest()  # one more pass over the model may need its memory
+        return ValidationResult(summary.accuracy, summary.metrics() | self.exact.metrics(), shown)
 
     def train_step(self, saves: Callable[[], bool]) -> StepReport:
         """Run one step; a checkpoint is written after it."""
