@@ -90,6 +90,16 @@ def test_a_narrow_window_has_both_legends_of_two_responses_and_one_of_one(
     expect(heads[0]).to_be_visible()
 
 
+def test_a_list_of_tokens_keeps_its_verdicts_in_a_narrow_window(
+    new_page: Callable[..., Page], demo: str
+) -> None:
+    page = new_page(width=1000)
+    go(page, demo, "#40?look=lowest")
+    table = page.locator(".stepview table").first
+    expect(table.locator("tbody tr").first.locator("td").last).to_have_text("rejected")
+    assert table.evaluate("node => node.offsetWidth <= node.parentElement.clientWidth")
+
+
 def test_which_sentence_is_wrong_takes_one_click(page: Page, demo: str) -> None:
     click = Clicks()
     go(page, demo, "#40/13")
