@@ -21,7 +21,8 @@ RegRule = Literal["hessian_trace", "kernel_trace"]
 Solver = Literal["auto", "dual", "primal"]
 FactorDtype = Literal["auto", "bfloat16", "float32", "float64"]
 
-DECODER_LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+ALL_LINEAR = "all-linear"
+"""Entry of module_name_filter: every linear map but the output head, whatever its name."""
 
 
 @dataclass(frozen=True)
@@ -94,12 +95,16 @@ class InfluenceConfig(Section):
 
     # --- where it is read ---
     module_name_filter: tuple[str, ...] = knob(
-        DECODER_LINEARS,
+        (ALL_LINEAR,),
         "Which linear modules are traced: plain pieces of text, as a list or separated by commas. A "
-        "module is traced when its full name contains one of them. Empty: every trainable linear "
-        "module, the output head included.",
+        "module is traced when its full name contains one of them; all-linear stands for every trainable "
+        "linear module but the output head, fused experts included. Empty: the output head, too.",
     )
-    max_modules: int = knob(0, "Trace only the last N modules of each filter entry. <= 0: all.")
+    max_modules: int = knob(
+        0,
+        "Trace only the last N modules of each filter entry; of all-linear, the last N of each kind (all "
+        "q_proj are a kind, and so are the fused experts' down_proj, each layer's counted once). <= 0: all.",
+    )
     max_tokens_per_response: int = knob(
         0,
         "Trace only the last N tokens of a response; earlier ones are absent from its gradient and "

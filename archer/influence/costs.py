@@ -40,6 +40,7 @@ class Counters:
     debug_output_grad_hook_calls: int = 0
     debug_output_grad_set_u_calls: int = 0
     debug_rescaled_micro_batches: int = 0
+    debug_partly_rescaled_micro_batches: int = 0
     debug_second_backwards: int = 0
     debug_second_backwards_with_parameters: int = 0
     debug_nonfinite_groups: int = 0

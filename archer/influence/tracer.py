@@ -228,7 +228,8 @@ class InfluenceTracer:
         if scaled is not None:
             scale, holds = scaled
             self._watched.append(holds)
-        batch = TokenFactors(row, token, u, v, scale, capture.lengths, version, capture.runs())
+        experts = capture.expert_factors()
+        batch = TokenFactors(row, token, u, v, scale, capture.lengths, version, capture.runs(), experts)
         self._batches.append(batch)
         self.counters.debug_micro_batches += 1
         # Counted here, while a GPU is still at work on the backward.
@@ -255,7 +256,8 @@ class InfluenceTracer:
             )
 
     def _weight_version(self) -> int:
-        return sum(traced.weight._version for traced in self.modules)
+        places = {id(traced.fused or traced.module): traced for traced in self.modules}  # experts share one
+        return sum(traced.weight._version for traced in places.values())
 
     @property
     def _weight(self) -> Tensor:
