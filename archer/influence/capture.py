@@ -282,6 +282,8 @@ class Capture:
                 "no traced module ran with gradients inside tracer.capture(layout): the forward belongs "
                 "inside it, too"
                 + (", and so does the backward of reentrant checkpointing" if without else "")
+                + ". Where the forward runs through torch.compile, give the tracer the compiled model: it is "
+                "run uncompiled inside captures, since compiled code calls no later hooks"
             )
         for site in self._every:
             if site.seen != size:
