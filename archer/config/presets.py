@@ -1,7 +1,7 @@
 """`trainer.influence_trace.preset`: knobs under one name, filled in where nobody has set them.
 
-In order: the defaults, the recipe, the preset, what the user gave. A preset that a shipped recipe names yields
-to knobs that the recipe sets beside it; one that the user names yields to the user's own settings alone.
+In order: the defaults, the recipe, the preset, what the user gave. A preset that a shipped recipe names
+yields to knobs that the recipe sets beside it; one that the user names yields to the user's own settings.
 """
 
 from collections.abc import Collection, Iterator, Mapping

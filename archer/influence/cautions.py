@@ -28,8 +28,8 @@ def cautions(config: InfluenceConfig, responses: int | None = None) -> Iterator[
     if not config.exclude_self_response:
         yield (
             f"{PREFIX}.exclude_self_response=False: a token's own response, and so its verdict, is part of "
-            "its score, which separates accepted from rejected tokens even where verdicts are random; set it to "
-            "True before judging what scores find"
+            "its score, which separates accepted from rejected tokens even where verdicts are random; set it "
+            "to True before judging what scores find"
         )
     elif responses == 2:
         yield (
