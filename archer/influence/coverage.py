@@ -88,8 +88,8 @@ def coverage(model: nn.Module, modules: Sequence[TracedModule]) -> Coverage:
     uncounted: Counter[str] = Counter()
     fused: dict[str, dict[str, None]] = {}
     for full, weight in model.named_parameters():
-        if weight.dim() < 2 or not weight.requires_grad:
-            continue
+        if weight.dim() < 2 or not weight.requires_grad or full.endswith("bias"):
+            continue  # biases of fused experts are vectors, one for each expert
         name, _, parameter = WRAPPERS.sub("", full).rpartition(".")
         name = linear.get(id(weight), name)
         owner, layer = owners[name], NUMBERS.sub(".*", name)

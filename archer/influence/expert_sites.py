@@ -7,7 +7,7 @@ kept in that order and put into the order of the layout's positions at the end, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +16,30 @@ from torch.utils.hooks import RemovableHandle
 from archer.errors import ArcherError
 from archer.influence.experts import ExpertProducts, FusedExperts, Product, takes_every_token
 from archer.influence.factors import ExpertFactors
+from archer.influence.layout import Layout
 from archer.influence.modules import AnyProjection, TracedModule
 
-if TYPE_CHECKING:
-    from archer.influence.capture import Capture
+
+class Capturing(Protocol):
+    """What is used of `capture.Capture`; its methods say more there."""
+
+    layout: Layout
+    real_share: Tensor | None
+
+    def check_call(self, name: str, begin: int, end: int, in_backward: bool) -> None:
+        """Refuse a call that does not fit the layout."""
+
+    def meet(self, x: Tensor, in_backward: bool) -> None:
+        """See the input of a traced module."""
+
+    def project(self, projection: AnyProjection, lines: Tensor) -> Tensor:
+        """Project lines to what is stored."""
+        ...
+
+    def watch_output(
+        self, pieces: list[Tensor | None], call: int, y: Tensor, project: Callable[[Tensor], Tensor]
+    ) -> None:
+        """Keep the projected gradient of y."""
 
 
 class ExpertSite:
@@ -76,7 +96,7 @@ class ExpertSite:
 class ExpertsCall:
     """Watches the calls of one experts' module, for all of its traced weights."""
 
-    def __init__(self, module: nn.Module, sites: list[ExpertSite], capture: Capture) -> None:
+    def __init__(self, module: nn.Module, sites: list[ExpertSite], capture: Capturing) -> None:
         self.module, self.capture = module, capture
         self.sites = {site.fused.parameter: site for site in sites}
         self._products: ExpertProducts | None = None
@@ -84,7 +104,7 @@ class ExpertsCall:
         self._again = False
 
     @classmethod
-    def of(cls, sites: Sequence[ExpertSite], capture: Capture) -> Iterator[ExpertsCall]:
+    def of(cls, sites: Sequence[ExpertSite], capture: Capturing) -> Iterator[ExpertsCall]:
         """One for each module."""
         for module in dict.fromkeys(site.fused.module for site in sites):
             yield cls(module, [site for site in sites if site.fused.module is module], capture)

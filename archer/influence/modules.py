@@ -217,7 +217,7 @@ def _projections(
     return project_in, Projection(f"out/{name}", d_out, k_out)
 
 
-AN_EXPERT = re.compile(r"(?:^|\.)experts\.\d+\.")
+AN_EXPERT = re.compile(r"(?:^|\.)experts\.\d+(?:\.|$)")
 
 
 def output_heads(model: nn.Module) -> set[int]:
