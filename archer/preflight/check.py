@@ -15,6 +15,7 @@ from archer.engines.verl.settings import verl_settings
 from archer.errors import ArcherError
 from archer.generation.model import load_tokenizer
 from archer.generation.requirements import check_cache, check_context
+from archer.preflight.influence import check_influence
 from archer.preflight.machine import (
     check_device,
     check_disk,
@@ -85,7 +86,8 @@ def full_check(config: TrainConfig) -> list[Finding]:
         steps = counted or steps
     found.append(_folder(config, steps))
     if facts is not None:
-        found += [check_memory(config, facts), *check_token_kernel(config, facts)]
+        found += [*check_influence(config, facts), check_memory(config, facts)]
+        found += check_token_kernel(config, facts)
         found += [check_disk(config, facts, steps)] if steps is not None else []
     return found
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from archer.errors import ArcherError, visible
+from archer.sign import meaning_of_sign
 from archer.trace.reader import LoadedStep, TraceReader
 from archer.trace.schema import TraceStep
 from archer.trace.vocab import Vocab
@@ -80,6 +81,8 @@ def render_step(
     bound = bound_of(values[row][mask])
     console.print(_coloured(tokens, values[row, :length], mask[:length], metric, bound))
     console.print(_legend(metric, bound, bool(np.isfinite(values[row][mask]).all())))
+    if metric == "influence":
+        console.print(Text(meaning_of_sign(reader.objective, "Red", "blue"), style="dim"))
     if top:
         console.print(_extremes(tokens, values[row], arrays, row, metric, top))
 

@@ -77,7 +77,7 @@ class ArcherWorker(ActorRolloutRefWorker):
             return parameters, ""
         computes_in = self.engine._autocast_dtype
         with torch.autocast(get_device_name(), computes_in, enabled=computes_in != torch.float32):
-            return parameters, recorder.tracer.describe()
+            return parameters, recorder.tracer.describe(self.settings.actor_rollout_ref.rollout.n)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def begin_update(self, plan: TracePlan, keeps: bool = False) -> None:
