@@ -54,7 +54,7 @@ def lay_out(root: Path, staged: Path) -> list[str]:
 
 
 def kept_links(text: str, folder: Path, shown: set[Path]) -> str:
-    """Links of a page in `folder`: one to a file beside the site becomes its text, a dead one stays and warns."""
+    """A link from `folder` to a file that is not on the site becomes its text; a dead one stays, and warns."""
 
     def instead(match: re.Match[str]) -> str:
         target = match["target"].split("#")[0]
@@ -83,7 +83,9 @@ def main() -> int:
     pages = lay_out(ROOT, STAGED)
     lost = sorted(set(pages) - set(in_navigation(yaml.safe_load(CONFIG.read_text())["nav"])))
     if lost:
-        print(f"{CONFIG.name}: no entry of nav names {', '.join(lost)}; nobody would find it", file=sys.stderr)
+        print(
+            f"{CONFIG.name}: no entry of nav names {', '.join(lost)}; nobody would find it", file=sys.stderr
+        )
         return 1
     what = ["serve"] if serve else ["build", "--strict", "--clean"]
     done = subprocess.run([sys.executable, "-m", "zensical", *what, "-f", str(CONFIG)], check=False)
