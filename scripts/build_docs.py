@@ -54,7 +54,7 @@ def lay_out(root: Path, staged: Path) -> list[str]:
 
 
 def kept_links(text: str, folder: Path, shown: set[Path]) -> str:
-    """A link from `folder` to a file that is not on the site becomes its text; a dead one stays, and warns."""
+    """A link from `folder` to a file beside the site becomes its text; a dead one stays, and warns."""
 
     def instead(match: re.Match[str]) -> str:
         target = match["target"].split("#")[0]

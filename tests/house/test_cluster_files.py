@@ -116,7 +116,6 @@ def test_the_inner_shell_sources_the_environment_and_becomes_the_command(slurm, 
 def test_before_the_time_is_over_the_run_is_asked_to_stop_and_the_job_queues_again(slurm):
     job = slurm.start("/shared/run")
     run = slurm.wait_for_the_run(job)
-    time.sleep(0.2)  # the trap is set after the run has begun
     job.send_signal(signal.SIGUSR1)
     assert job.wait(20) == 0
     asked = next(call for call in slurm.calls() if "pkill" in call)
