@@ -84,6 +84,8 @@ class Stopwatch:
 
 
 MIB = 1 << 20
+LAST_MAPS = ("o_proj", "out_proj", "c_proj", "down_proj", ".dense", "fc2")
+"""How architectures call the map that ends an attention or a feed-forward block."""
 
 
 def describe(
@@ -116,8 +118,14 @@ def describe(
 
 
 def bytes_per_token(modules: list[TracedModule], dtype: torch.dtype) -> int:
-    """Storage of u and v of all modules; an input that several modules share is stored once."""
-    inputs = {id(traced.project_in): traced.k_in for traced in modules}
+    """Storage of u and v of all modules; an input that several modules share is stored once.
+
+    A block's last map has the projection of the first ones where their widths agree, but an input of its own.
+    """
+    inputs = {
+        (id(traced.project_in), traced.name.partition(".lora_")[0].endswith(LAST_MAPS)): traced.k_in
+        for traced in modules
+    }
     return dtype.itemsize * (sum(inputs.values()) + sum(traced.k_out for traced in modules))
 
 
