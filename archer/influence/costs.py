@@ -84,6 +84,8 @@ class Stopwatch:
 
 
 MIB = 1 << 20
+LAST_MAPS = ("o_proj", "out_proj", "c_proj", "down_proj", ".dense", "fc2")
+"""How architectures call the map that ends an attention or a feed-forward block."""
 
 
 def describe(
@@ -120,10 +122,14 @@ def describe(
 def bytes_per_token(modules: list[TracedModule], dtype: torch.dtype) -> int:
     """Storage of u and v of all modules; an input that several modules share is stored once.
 
+    A block's last map has the projection of the first ones where their widths agree, but an input of its own.
     Of fused experts a token has factors at those that it is sent to.
     """
     plain = [traced for traced in modules if traced.fused is None]
-    inputs = {id(traced.project_in): traced.k_in for traced in plain}
+    inputs = {
+        (id(traced.project_in), traced.name.partition(".lora_")[0].endswith(LAST_MAPS)): traced.k_in
+        for traced in plain
+    }
     numbers = sum(inputs.values()) + sum(traced.k_out for traced in plain)
     fused = {traced.fused: traced.k_in + traced.k_out for traced in modules if traced.fused is not None}
     indices = sum(8 * weight.slots for weight in fused)
