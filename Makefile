@@ -8,12 +8,13 @@ VIEW   ?= 1
 JOBS   ?= $(shell nproc)
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test format lint types unit clean
+.PHONY: help setup demo test format lint types unit docs clean
 
 help:
 	@echo "make demo     train the embedded default on this machine (VIEW=0: without the viewer)"
 	@echo "make test     format, lint, types and tests"
 	@echo "make setup    only make the virtual environment $(VENV)"
+	@echo "make docs     build the documentation as a site, in build/site"
 	@echo "make format   rewrite the code in the project's format"
 	@echo "make clean    remove $(VENV) and caches; output/ stays"
 
@@ -50,6 +51,9 @@ types: $(VENV)/.installed-dev
 unit: $(VENV)/.installed-dev
 	@sh scripts/ensure_chromium.sh
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
+docs: $(VENV)/.installed-dev
+	$(BIN)/python scripts/build_docs.py
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .

@@ -1,6 +1,7 @@
 """What a user is told: the one error type meant to be read, install hints, text made safe to print."""
 
 import unicodedata
+from pathlib import Path
 
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Unicode categories: controls, format signs (bidi overrides, zero-width), surrogates, private, unassigned,
@@ -15,8 +16,10 @@ class ArcherError(Exception):
     """
 
 
-def install_hint(extra: str) -> str:
-    """Return the command that adds an extra, held to the versions that Archer is tested with."""
+def install_hint(extra: str, checkout: Path = Path(__file__).parents[1]) -> str:
+    """Return the command that adds an extra; in a checkout, held to the versions Archer is tested with."""
+    if not (checkout / "pyproject.toml").is_file():
+        return f'pip install "archer-rl[{extra}]"'
     versions = "constraints-gpu.txt" if extra == "gpu" else "constraints.txt"
     return f'pip install -c {versions} -e ".[{extra}]" in Archer\'s checkout'
 

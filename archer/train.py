@@ -17,6 +17,7 @@ from archer.config.compose import compose, recipes, to_yaml
 from archer.config.notes import idle_notes
 from archer.config.overrides import given_settings, renaming_notes
 from archer.config.parse import leaves
+from archer.config.presets import preset_notes
 from archer.config.root import TrainConfig
 from archer.errors import ArcherError
 from archer.settings import declaration
@@ -117,9 +118,10 @@ def check_run(overrides: list[str], config_dir: Path | None, console: Console, a
 
 
 def notes_on(config: TrainConfig, overrides: list[str], config_dir: Path | None) -> list[str]:
-    """Say which settings were given by an old name, and which have no effect."""
+    """Say which settings were given by an old name, which have no effect, and which a preset left alone."""
     idle = idle_notes(config, given_settings(overrides, config_dir))
-    return [*renaming_notes(overrides, config_dir), *idle]
+    kept = preset_notes(config) if config.trainer.influence_trace.enable else ()
+    return [*renaming_notes(overrides, config_dir), *idle, *kept]
 
 
 def make_run(config: TrainConfig, console: Console) -> "Run":

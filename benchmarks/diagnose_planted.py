@@ -5,6 +5,7 @@
 
 A run of the embedded default trains five healthy steps. Each failure is then planted by resuming a copy of it
 with something changed, and trains five more steps: the failure begins at step 6 and must be named by step 10.
+Archer refuses to resume a run with other settings, so the copy's config.yaml is replaced first.
 The healthy runs are the embedded default as it is, 50 steps each, with other seeds. `trainer.diagnose` is on
 in all of them: what it writes must agree with the command, and its share of the step is measured.
 """
@@ -29,16 +30,10 @@ from rich.table import Table
 BEGIN, WITHIN = 6, 5  # first planted step, and steps until it must be named
 ACTOR = "actor_rollout_ref.actor"
 
-PUSH_UP = '''
-import torch
-from archer.algorithms.policy_losses.base import LossInputs, LossOutputs
-
-def push_up(inputs: LossInputs, settings: None) -> LossOutputs:
-    """Makes every sampled token likelier, right or wrong."""
-    mask = inputs.mask.bool()
-    none = torch.zeros_like(mask)
-    return LossOutputs(torch.where(mask, -inputs.log_probs, 0), none, none, none)
-'''
+AT_RANDOM = """
+def compute_score(data_source, solution_str, ground_truth, extra_info):
+    return float(sum(map(ord, solution_str)) % 5 < 2)
+"""
 NOTHING_RIGHT = """
 def compute_score(data_source, solution_str, ground_truth, extra_info):
     return 0.0
@@ -56,17 +51,17 @@ def compute_score(data_source, solution_str, ground_truth, extra_info):
 
 
 def copies() -> str:
-    """Prompts of which each stands in the file four times in a row."""
+    """As many rows as the built-in task has, of 16 prompts."""
     rows = []
-    for number in range(100):
-        a, b = 100 + 7 * number, 900 - 3 * number
+    for number in range(16):
+        a, b = 100 + 57 * number, 900 - 43 * number
         row = {
             "prompt": [{"role": "user", "content": f"{a}+{b}="}],
-            "data_source": "builtin/arithmetic",
+            "data_source": "arithmetic",
             "reward_model": {"ground_truth": str(a + b)},
             "extra_info": {},
         }
-        rows += [json.dumps(row)] * 4
+        rows += [json.dumps(row)] * 256
     return "\n".join(rows) + "\n"
 
 
@@ -89,11 +84,15 @@ def reward(name: str, code: str) -> dict[str, Any]:
 PLANTS = (
     Plant(
         "entropy_collapse",
-        "a loss that makes every sampled token likelier",
-        (f"{ACTOR}.policy_loss.loss_mode={{file}}:push_up", f"{ACTOR}.optim.lr=1e-3"),
-        ("push_up.py", lambda: PUSH_UP),
+        "entropy_coeff -5, lr 1e-3, a reward at random",
+        (
+            f"{ACTOR}.entropy_coeff=-5.0",
+            f"{ACTOR}.optim.lr=1e-3",
+            "reward.custom_reward_function.path={file}",
+        ),
+        ("random.py", lambda: AT_RANDOM),
     ),
-    Plant("entropy_explosion", "entropy_coeff 1", (f"{ACTOR}.entropy_coeff=1.0",)),
+    Plant("entropy_explosion", "sampling temperature 2", ("actor_rollout_ref.rollout.temperature=2.0",)),
     Plant("rollout_mismatch", "the sampler never gets new weights", (f"{ACTOR}.optim.lr=5e-4",), stale=True),
     Plant("truncated_responses", "max_response_length 28", ("data.max_response_length=28",)),
     Plant("degenerate_groups", "a reward that is always 0", **reward("zero.py", NOTHING_RIGHT)),
@@ -111,14 +110,18 @@ PLANTS = (
     ),
     Plant(
         "clip_fraction",
-        "lr 3e-3, eight epochs of four mini-batches",
-        (f"{ACTOR}.optim.lr=3e-3", f"{ACTOR}.ppo_epochs=8", f"{ACTOR}.ppo_mini_batch_size=4"),
+        "gspo's bounds, four epochs of four mini-batches",
+        (
+            f"{ACTOR}.policy_loss.loss_mode=gspo",
+            f"{ACTOR}.ppo_epochs=4",
+            f"{ACTOR}.ppo_mini_batch_size=4",
+        ),
     ),
     Plant("dead_learning", "lr 1e-12", (f"{ACTOR}.optim.lr=1e-12",)),
     Plant(
         "duplicate_prompts",
-        "every prompt four times in the file",
-        ("data.train_files=[{file}]", "data.shuffle=False"),
+        "16 prompts, each 256 times in the file",
+        ("data.train_files=[{file}]",),
         ("copies.jsonl", copies),
     ),
 )
@@ -142,9 +145,9 @@ def archer(arguments: list[str], *, stale: bool = False, allowed: tuple[int, ...
     return done.stdout
 
 
-def train(folder: Path, steps: int, *overrides: str, stale: bool = False) -> None:
-    """Train the embedded default, without validations, until a step."""
-    fixed = [
+def settings(folder: Path, steps: int) -> list[str]:
+    """The embedded default, without validations, until a step."""
+    return [
         f"trainer.default_local_dir={folder}",
         f"trainer.total_training_steps={steps}",
         f"trainer.save_freq={BEGIN - 1}",
@@ -153,7 +156,11 @@ def train(folder: Path, steps: int, *overrides: str, stale: bool = False) -> Non
         "data.val_files=[]",
         f"engine.threads={os.environ.get('OMP_NUM_THREADS', '2')}",
     ]
-    archer(["train", *fixed, *overrides], stale=stale)
+
+
+def train(folder: Path, steps: int, *overrides: str, stale: bool = False) -> None:
+    """Train until a step."""
+    archer(["train", *settings(folder, steps), *overrides], stale=stale)
 
 
 def outcome(folder: Path) -> Outcome:
@@ -179,7 +186,10 @@ def planted(plant: Plant, prefix: Path, work: Path) -> Outcome:
         (work / name).write_text(text())
         path = str(work / name)
     overrides = [override.replace("{file}", path) for override in plant.overrides]
-    train(folder, BEGIN + WITHIN - 1, *overrides, stale=plant.stale)
+    last = BEGIN + WITHIN - 1
+    changed = archer(["train", "--print-config", *settings(folder, last), *overrides])
+    (folder / "config.yaml").write_text(changed)
+    train(folder, last, *overrides, stale=plant.stale)
     return outcome(folder)
 
 

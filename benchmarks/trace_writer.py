@@ -1,6 +1,10 @@
 """What a traced step costs: time the training thread is blocked, time of the background write, size on disk.
 
     python benchmarks/trace_writer.py --rows 1024 --length 8192
+    python benchmarks/trace_writer.py --run output/archer/<run>     # only the sizes of a run's steps
+
+Sizes are compared with those of the arrays that format 2.0 had, written as format 2.0 wrote them: each trace
+with all of its own.
 
 The values imitate a reasoning model: half of the tokens nearly certain, log-normal response lengths,
 heavy-tailed influence, Zipf-distributed token ids. The thread is blocked while `TraceStep.from_batch` copies
@@ -8,9 +12,12 @@ the arrays into their contract dtypes and `write` hands them over; the copy from
 """
 
 import argparse
+import io
 import json
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -21,13 +28,21 @@ from rich.console import Console
 from rich.table import Table
 
 from archer.trace.arrays import TraceKind
+from archer.trace.deltas import encoded
 from archer.trace.files import MANIFEST
 from archer.trace.joined import own_arrays
+from archer.trace.npz import write_npz
+from archer.trace.reader import TraceReader
 from archer.trace.schema import TraceStep
 from archer.trace.writer import TraceWriter
 
 STEP_SECONDS = 60.0
 GROUP_SIZE = 16
+INFLUENCE = ("influence", "advantage")
+NEW_IN_2_1 = (
+    *("data_source", "ground_truth", "extracted_answer", "reason", "truncated", "seed"),
+    *("rollout_log_probs", "ratio", "clipped", "loss_weight", "credit"),
+)
 
 
 def make_batch(rows: int, length: int, seed: int, off_policy: bool = False) -> dict[str, Any]:
@@ -134,6 +149,32 @@ def measure(kind: TraceKind, batch: dict[str, Any], steps: int, fsync: bool, ref
     )
 
 
+def size(arrays: Mapping[str, np.ndarray]) -> int:
+    """Bytes of a step file."""
+    file = io.BytesIO()
+    write_npz(file, arrays)
+    return file.tell()
+
+
+def against_2_0(steps: Iterable[TraceStep]) -> str:
+    """The sizes of steps that have influence, in this format over format 2.0."""
+    new, old = Counter[str](), Counter[str]()
+    for step in steps:
+        whole = step.arrays()
+        entropy = {name: array for name, array in whole.items() if name not in INFLUENCE}
+        new += Counter(entropy=size(encoded(entropy)), refers=size(own_arrays(step)))
+        new["alone"] += size(encoded(whole))
+        old["entropy"] += size({name: array for name, array in entropy.items() if name not in NEW_IN_2_1})
+        old["alone"] += size({name: array for name, array in whole.items() if name not in NEW_IN_2_1})
+    ratio = {name: new[name] / old[name] for name in old}
+    both = (new["entropy"] + new["refers"]) / (old["entropy"] + old["alone"])
+    return (
+        f"against format 2.0: both traces {both:.2f} x ({new['entropy']:,} + {new['refers']:,} bytes against "
+        f"{old['entropy']:,} + {old['alone']:,}), the entropy trace alone {ratio['entropy']:.2f} x, "
+        f"an influence trace that stands alone {ratio['alone']:.2f} x"
+    )
+
+
 def main() -> None:
     """Measure both kinds of trace and print the table."""
     parser = argparse.ArgumentParser(
@@ -144,7 +185,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3, help="steps to write; the medians are printed")
     parser.add_argument("--off-policy", action="store_true", help="ratios that differ from 1")
     parser.add_argument("--fsync", action="store_true", help="bring every file to disk before going on")
+    parser.add_argument("--run", type=Path, help="only compare the sizes of this run's steps")
     args = parser.parse_args()
+    if args.run:
+        reader = TraceReader(args.run / "influence_trace")
+        print(against_2_0(reader.read(entry.step).arrays for entry in reader.entries))
+        return
     batch = make_batch(args.rows, args.length, seed=0, off_policy=args.off_policy)
     tokens = int(np.sum(batch["response_mask"]))
     table = Table(title=f"one step of {args.rows} responses x {args.length} tokens ({tokens:,} valid)")
@@ -155,6 +201,7 @@ def main() -> None:
     table.add_row("influence", *measure("influence", batch, args.steps, args.fsync, refers=True).cells())
     table.add_row("influence alone", *measure("influence", batch, args.steps, args.fsync).cells())
     Console(width=100).print(table)
+    print(against_2_0([TraceStep.from_batch(**batch)]))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@ of several bytes that are split over tokens. Entropy is low inside words and num
 turns; influence is heavy-tailed, with its sign leaning to the response's verdict.
 """
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -62,12 +64,30 @@ def make_step(rows: int, length: int, seed: int, group_size: int = 16, skill: fl
     influence[rng.random(ids.shape) < 0.002] = np.nan
     mean, spread = accepted.mean(), max(accepted.std(), 1e-6)
     prompts = [rng.choice(len(texts), size=60, p=weights / weights.sum()) for _ in range(groups[-1] + 1)]
+    log_probs = -entropies * rng.standard_exponential(ids.shape)
+    moved = rng.normal(0, 0.05, ids.shape)
+    truths = rng.integers(0, 1000, groups[-1] + 1)[groups]
+    answers = np.where(accepted, truths, truths + 1)
     return TraceStep.from_batch(
         entropies=entropies,
         response_mask=np.arange(length) < lengths[:, None],
         responses=ids,
         response_index=np.arange(rows),
-        log_probs=-entropies * rng.standard_exponential(ids.shape),
+        log_probs=log_probs,
+        rollout_log_probs=log_probs * rng.normal(1, 0.01, ids.shape),
+        ratio=np.exp(moved),
+        clipped=(moved > 0.1).astype(np.int8) - (moved < -0.1),
+        loss_weight=np.ones(ids.shape),
+        data_source=["synthetic"] * rows,
+        ground_truth=[str(truth) for truth in truths],
+        extracted_answer=[str(answer) for answer in answers],
+        reason=[
+            "" if right else f"expected {truth}, found {answer}"
+            for right, truth, answer in zip(accepted, truths, answers, strict=True)
+        ],
+        truncated=lengths == length,
+        unjudged=np.zeros(rows, dtype=bool),
+        sample_index=groups,
         reward=accepted.astype(np.float32),
         accepted=accepted,
         group_id=groups,
@@ -87,13 +107,19 @@ def write_trace(
     name: str = "synthetic",
     seed: int = 0,
 ) -> Path:
-    """A run folder with an influence trace of `steps` steps, in which accepted responses become more."""
-    target = folder / "influence_trace"
-    metadata = {"experiment": name, "model": "synthetic", "temperature": 1.0}
-    with TraceWriter(target, kind="influence", metadata=metadata, vocab=make_vocab()) as writer:
+    """A run folder with both traces of `steps` steps, all arrays in it; accepted responses become more."""
+    given: dict[str, Any] = {
+        "metadata": {"experiment": name, "model": "synthetic", "temperature": 1.0},
+        "vocab": make_vocab(),
+    }
+    with (
+        TraceWriter(folder / "entropy_trace", kind="entropy", **given) as entropy,
+        TraceWriter(folder / "influence_trace", kind="influence", beside=entropy, **given) as influence,
+    ):
         for step in range(1, steps + 1):
-            skill = 0.25 + 0.5 * step / steps
-            writer.write(step, make_step(rows, length, seed + step, group_size, skill))
+            made = make_step(rows, length, seed + step, group_size, 0.25 + 0.5 * step / steps)
+            entropy.write(step, replace(made, influence=None, advantage=None))
+            influence.write(step, made, refers=True)
     return folder
 
 

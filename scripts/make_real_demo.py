@@ -4,8 +4,9 @@
         --licences "Qwen2.5-Coder-0.5B-Instruct (Apache-2.0), GSM8K (MIT)"
 
 Keeps the first groups of the chosen steps, so that responses keep their numbers. The vocabulary keeps its ids
-and loses the bytes of tokens that do not occur. Values are the run's own, bit for bit. Every file is written
-anew: the model is named without the folder it lay in.
+and loses the bytes of tokens that do not occur. Values are the run's own, bit for bit. Where the run did not
+keep the answers that its verifier read, they are read from the texts again. Every file is written anew: the
+model is named without the folder it lay in.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ import numpy as np
 from make_demo_trace import public_metadata
 
 from archer.errors import ArcherError
+from archer.rewards.extract import boxed_answer
+from archer.rewards.telling import shortened
 from archer.trace.arrays import SPECS
 from archer.trace.reader import TraceReader, find_traces
 from archer.trace.schema import TraceStep
@@ -53,6 +57,16 @@ def cut(step: TraceStep, groups: int) -> TraceStep:
     return TraceStep(**{name: np.ascontiguousarray(values) for name, values in kept.items()})
 
 
+def with_answers(step: TraceStep, vocab: Vocab | None) -> TraceStep:
+    r"""The step with the answers that the verifier of `\boxed{}` reads in its responses."""
+    if vocab is None or step.extracted_answer is not None:
+        return step
+    texts = [
+        vocab.decode(ids[mask]).text for ids, mask in zip(step.responses, step.response_mask, strict=True)
+    ]
+    return replace(step, extracted_answer=np.array([shortened(boxed_answer(text) or "") for text in texts]))
+
+
 def used_only(vocab: Vocab, steps: Sequence[TraceStep]) -> Vocab:
     """The same ids; tokens that occur in none of the steps lose their bytes."""
     held = [step.responses[step.response_mask] for step in steps]
@@ -72,23 +86,27 @@ def make(run: Path, target: Path, steps: list[int], groups: int, name: str, lice
     """Replace the target folder; returns its size in bytes."""
     if target.exists():
         shutil.rmtree(target)
-    for trace in find_traces(run):
+    beside: TraceWriter | None = None
+    for trace in find_traces(run):  # the entropy trace first: the influence trace refers to it
         reader = TraceReader(trace)
-        parts = {step: cut(reader.read(step).arrays, groups) for step in steps}
+        parts = {step: with_answers(cut(reader.read(step).arrays, groups), reader.vocab) for step in steps}
         vocab = None if reader.vocab is None else used_only(reader.vocab, list(parts.values()))
         metadata = public_metadata(reader.summary.metadata) | {"experiment": name, "licences": licences}
         with TraceWriter(
-            target / trace.name, kind=reader.summary.kind, metadata=metadata, vocab=vocab
+            target / trace.name, kind=reader.summary.kind, metadata=metadata, vocab=vocab, beside=beside
         ) as writer:
             for step, arrays in parts.items():
-                writer.write(step, arrays)
+                writer.write(step, arrays, refers=beside is not None)
+        beside = writer if reader.summary.kind == "entropy" else beside
         print(f"{trace.name}: {len(steps)} steps, {groups} groups each")
     if (run / METRICS).is_file():
         lines = (run / METRICS).read_text().splitlines()
         (target / METRICS).write_text("".join(rounded(line) + "\n" for line in lines))
     (target / README).write_text(
         f"Steps {', '.join(map(str, steps))} of a real run, the first {groups} groups of each, cut by "
-        f"`scripts/make_real_demo.py`.\nTexts come from {licences}.\n"
+        "`scripts/make_real_demo.py`.\n"
+        "The run kept no extracted answers: they are read anew from the texts.\n"
+        f"Texts come from {licences}.\n"
     )
     return sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
 

@@ -45,8 +45,10 @@ def shots(step: int, group: int, response: int, token: int, other: int) -> list[
     chosen = f"{at}/{token}"
     last = ".workview .tokenpanel tbody tr"
     return [
-        Shot("run", "", ".runview tbody tr"),
-        Shot("step", f"#{step}", ".stepview .tokenpanel tbody tr"),
+        Shot("run", "", ".runview .chart canvas[data-painted]"),
+        Shot("step", f"#{step}?gorder=disagreement&mixed=1", ".groupcard"),
+        Shot("scatter", f"#{step}?look=scatter", "canvas.scatter[aria-label]"),
+        Shot("search", "#?page=search&sq=therefore", ".runsearchview tbody button"),
         Shot("response", f"{chosen}?beside=nearest", last),
         Shot("metrics", chosen, last, hover=token),
         Shot("sentences", f"{at}?table=units&k=10&grain=sentence", last, scroll=".tokenpanel"),

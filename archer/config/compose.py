@@ -21,8 +21,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from archer.config.names import renamed, with_todays_names
-from archer.config.overrides import ONLY_VERLS, adopt_verl_keys, hydra_arguments
+from archer.config.overrides import ONLY_VERLS, adopt_verl_keys, given_settings, hydra_arguments
 from archer.config.parse import defaults, flat, parse
+from archer.config.presets import apply_preset, chosen_preset
 from archer.config.root import TrainConfig
 from archer.config.rules import check
 from archer.errors import ArcherError, hide
@@ -34,6 +35,8 @@ ENGINES = ("local", "verl")
 def compose(overrides: Sequence[str] = (), config_dir: Path | None = None) -> TrainConfig:
     """Return the checked configuration for a list of Hydra overrides."""
     tree = compose_tree(overrides, config_dir)
+    if chosen_preset(tree):
+        apply_preset(tree, given_settings(overrides, config_dir))
     if _engine_name(tree) == "verl":
         tree = adopt_verl_keys(TrainConfig, tree)
     config = parse(TrainConfig, tree)

@@ -1,5 +1,6 @@
 """The configuration reference, written from the dataclasses: `python -m archer.config.reference`."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -38,6 +39,7 @@ def _sections() -> dict[str, list[str]]:
     for name, kind, field in leaves(TrainConfig):
         section, _, key = name.rpartition(".")
         text = " ".join(declaration(field).help.split()).replace("|", "\\|")
+        text = re.sub(r"<(?=\w)", "&lt;", text)  # `<G_r, g_t>` would be taken for HTML
         values = _values(kind, declaration(field))
         found[section].append(f"| `{key}` | {_shown(tree, name)} | {values} | {text} |")
     return {section: rows for section, rows in found.items() if rows}

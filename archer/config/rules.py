@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from archer.algorithms.advantages.base import ADVANTAGES
 from archer.algorithms.kl import KL_ESTIMATORS
 from archer.algorithms.rollout_correction import Threshold
+from archer.algorithms.token_credit.base import CREDIT_MODES
 from archer.config.notes import idle_refusals
 from archer.config.parse import configuration_error
 from archer.config.root import TrainConfig
+from archer.data.builtin import ARITHMETIC
 from archer.errors import ArcherError
 from archer.plugins import is_reference
 
@@ -17,7 +19,10 @@ LOGGERS = ("console", "tensorboard", "wandb", "trackio")
 
 def check(config: TrainConfig) -> None:
     """Raise one ArcherError that lists everything wrong with `config`; return quietly otherwise."""
-    rules = (_sampler, _update, _advantages, _kl_in_reward, idle_refusals, _batches, _ranks, _run, _traces)
+    rules = (
+        *(_sampler, _update, _advantages, _kl_in_reward, _credit, idle_refusals, _batches, _ranks, _run),
+        _traces,
+    )
     problems = [problem for rule in rules for problem in rule(config)]
     if problems:
         raise configuration_error(problems)
@@ -59,6 +64,21 @@ def _advantages(config: TrainConfig) -> Iterator[str]:
             "the responses to a prompt with each other, so all advantages would be 0: set "
             "actor_rollout_ref.rollout.n=2 or more, or algorithm.adv_estimator=reinforce_plus_plus (or gae, "
             "with engine=verl)"
+        )
+
+
+def _credit(config: TrainConfig) -> Iterator[str]:
+    chosen = config.algorithm.token_credit
+    key = "algorithm.token_credit"
+    if chosen.min_weight > chosen.max_weight:
+        yield f"{key}.min_weight={chosen.min_weight} is more than {key}.max_weight={chosen.max_weight}"
+    files = config.data.train_files
+    builtin = all(file.startswith(ARITHMETIC) for file in files)
+    if CREDIT_MODES.find(chosen.mode).facts.get("mistakes") and not builtin:
+        yield (
+            f"{key}.mode={chosen.mode} reads the first mistake of each response, which only the built-in "
+            f"task knows; data.train_files={','.join(files)}: train on {ARITHMETIC} (recipe=arithmetic), or "
+            "choose another mode"
         )
 
 

@@ -20,6 +20,7 @@ from archer.errors import ArcherError
 Split = Literal["train", "val"]
 
 PREFIX = "builtin:"
+ARITHMETIC = f"{PREFIX}arithmetic"
 DATA_SOURCE = "arithmetic"
 DEFAULT_SIZES: dict[Split, int] = {"train": 4096, "val": 256}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import NamedTuple
 
 import torch
@@ -92,8 +93,19 @@ class Block:
 
         Unscaled, perhaps with columns of zeros at the end; outside a response, the line at its `place`.
         """
+        if modules[0].fused is not None:
+            return self._expert_lines(modules, 0), self._expert_lines(modules, 1)
         u = self._take([self.batch.u[traced.name] for traced in modules])
         return u, self._take([self.batch.v[traced.name] for traced in modules])
+
+    def _expert_lines(self, modules: Sequence[TracedModule], side: int) -> Tensor:
+        """The same of experts: those of one fused weight are spread out over all positions together."""
+        columns: list[Tensor] = []
+        for name, alike in groupby(modules, key=lambda traced: traced.fused and traced.fused.name):
+            assert name is not None
+            factors = self.batch.experts[name][side]
+            columns += factors.dense([traced.expert for traced in alike], self.device)
+        return self._take(columns)
 
     def inside(self, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """(u, v) of the block, [..., b, l, k], so that u (x) v is 0 outside responses.

@@ -13,6 +13,7 @@ its savings. What recomputation does to the hooks:
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,6 +23,8 @@ from torch.utils.hooks import RemovableHandle
 from archer.errors import ArcherError
 from archer.influence.config import InfluenceConfig
 from archer.influence.costs import Counters, Stopwatch
+from archer.influence.expert_sites import ExpertsCall, ExpertSite
+from archer.influence.factors import ExpertFactors
 from archer.influence.layout import Layout
 from archer.influence.modules import AnyProjection, NoProjection, TracedModule
 
@@ -39,6 +42,11 @@ class Site:
         self.recomputed = False  # captured inside a backward
         self.v: list[Tensor] = []
         self.u: list[Tensor | None] = []
+
+    @property
+    def name(self) -> str:
+        """The module's."""
+        return self.traced.name
 
 
 class Capture:
@@ -59,7 +67,10 @@ class Capture:
         # A few lines too many cost less than a selection in every hook.
         self.selects = float(traced.sum()) < KEEP_ALL * len(traced)
         self.kept = traced.nonzero().squeeze(1) if self.selects else torch.arange(len(traced))
-        self.sites = [Site(traced) for traced in modules]
+        self.sites = [Site(traced) for traced in modules if traced.fused is None]
+        self.experts = ExpertSite.of(modules)
+        self._every: list[Site | ExpertSite] = [*self.sites, *self.experts]
+        self.real_share: Tensor | None = None  # [layout.size] of 0 and 1: where the real backward counts
         self.recording = True  # whether gradients that pass now are those of the wanted objective
         self.anchor: Tensor | None = None
         self._wants_anchor = config.output_function != "training_loss"
@@ -84,6 +95,8 @@ class Capture:
                 self._stopwatch.add("capture", begin)
 
             self._handles.append(site.traced.module.register_forward_hook(hook))
+        for call in ExpertsCall.of(self.experts, self):
+            self._handles += call.attach()
 
     def detach(self) -> None:
         """Remove the forward hooks and let go of everything that belongs to the graph."""
@@ -92,16 +105,16 @@ class Capture:
         self._handles.clear()
         self.recording = False
         self._projected.clear()
-        self.anchor = None
+        self.anchor = self.real_share = None
 
     def missing(self) -> list[str]:
         """Names of modules that lack a gradient for some call."""
-        return [site.traced.name for site in self.sites if any(u is None for u in site.u) or not site.u]
+        return [site.name for site in self._every if any(u is None for u in site.u) or not site.u]
 
     def forget_gradients(self) -> None:
         """Drop every u, before a backward that starts over."""
-        for site in self.sites:
-            site.u = [None] * len(site.u)
+        for site in self._every:
+            site.u[:] = [None] * len(site.u)
 
     def factors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """(u, v) per module name, [n, k_out] and [n, k_in]; an error where something was not seen."""
@@ -120,6 +133,11 @@ class Capture:
             torch.cuda.synchronize(self._stopwatch.device)  # copies to the CPU run behind the program
         return u, v
 
+    def expert_factors(self) -> dict[str, tuple[ExpertFactors, ExpertFactors]]:
+        """(u, v) per name of a fused weight; what `factors` gives of the other modules."""
+        kept = self.kept if self.selects else None
+        return {site.name: site.factors(self.layout.size, kept, self._store) for site in self.experts}
+
     def runs(self) -> dict[int, tuple[int, int]] | None:
         """(first line of the factors, number of lines) of each response, where the layout knows its runs."""
         runs = self.layout.runs
@@ -131,6 +149,11 @@ class Capture:
 
     def _forward(self, site: Site, x: Tensor, y: Tensor) -> None:
         self._counters.debug_forward_hook_calls += 1
+        if not isinstance(y, Tensor):
+            raise ArcherError(
+                f"{site.name} returns a {type(y).__name__}, so that its linear map cannot be told from the "
+                "rest: name other modules in trainer.influence_trace.module_name_filter"
+            )
         rows = x.numel() // x.shape[-1]
         in_backward = torch._C._current_graph_task_id() != -1
         if not y.requires_grad:
@@ -144,27 +167,45 @@ class Capture:
                 self._watch_output(site, y, 0, rows)
             return
         begin, end = site.seen, site.seen + rows
-        self._check_call(site, begin, end, in_backward)
-        if self._wants_anchor and self.anchor is None and not in_backward and x.requires_grad:
-            self.anchor = x
+        self.check_call(site.name, begin, end, in_backward)
+        self.meet(x, in_backward)
         site.seen, site.recomputed = end, in_backward
         site.v.append(self._project_input(site.traced.project_in, x, begin, end))
         site.u.append(None)
         self._counters.debug_forward_set_v_calls += 1
         self._watch_output(site, y, begin, end)
 
+    def meet(self, x: Tensor, in_backward: bool) -> None:
+        """Take the input of the first traced module as the place where a second backward may end."""
+        if self._wants_anchor and self.anchor is None and not in_backward and x.requires_grad:
+            self.anchor = x
+
     def _watch_output(self, site: Site, y: Tensor, begin: int, end: int) -> None:
-        call = len(site.u) - 1
+        def project(gradient: Tensor) -> Tensor:
+            u = self._compress(site.traced.project_out, gradient, begin, end)
+            if self.real_share is None:
+                return u
+            share = self.real_share[begin:end]
+            if self.selects:
+                share = share.index_select(0, self._kept_between(begin, end, share.device))
+            return u * share.to(u).unsqueeze(1)
+
+        self.watch_output(site.u, len(site.u) - 1, y, project)
+
+    def watch_output(
+        self, pieces: list[Tensor | None], call: int, y: Tensor, project: Callable[[Tensor], Tensor]
+    ) -> None:
+        """Add u, projected from the gradient of y, to one of a site's pieces."""
 
         def hook(gradient: Tensor) -> None:
             self._counters.debug_output_grad_hook_calls += 1
             if not self.recording:
                 return
             since = self._stopwatch.now()
-            u = self._compress(site.traced.project_out, gradient, begin, end)
-            before = site.u[call]
+            u = project(gradient)
+            before = pieces[call]
             # As `.grad` does: a second backward within one capture adds to the first.
-            site.u[call] = u if before is None else before + u
+            pieces[call] = u if before is None else before + u
             self._counters.debug_output_grad_set_u_calls += 1
             self._stopwatch.add("capture", since)
 
@@ -185,16 +226,17 @@ class Capture:
     def _compress(self, projection: AnyProjection, tensor: Tensor, begin: int, end: int) -> Tensor:
         """Kept rows of a [..., d] tensor that covers layout rows begin..end, projected and stored: [n, k]."""
         flat = tensor.detach().reshape(-1, tensor.shape[-1])
-        dtype = product_dtype(flat)
         if not self.selects:
-            compressed = multiply(projection, flat.to(dtype))
-        else:
-            index = self._kept_between(begin, end, flat.device)
-            if 3 * len(index) < len(flat) or isinstance(projection, NoProjection):
-                compressed = multiply(projection, flat.index_select(0, index).to(dtype))
-            else:
-                # Copying a third of the rows moves as much memory as projecting all of them.
-                compressed = multiply(projection, flat.to(dtype)).index_select(0, index)
+            return self.project(projection, flat)
+        index = self._kept_between(begin, end, flat.device)
+        if 3 * len(index) < len(flat) or isinstance(projection, NoProjection):
+            return self.project(projection, flat.index_select(0, index))
+        # Copying a third of the rows moves as much memory as projecting all of them.
+        return self.project(projection, flat).index_select(0, index)
+
+    def project(self, projection: AnyProjection, lines: Tensor) -> Tensor:
+        """Lines [n, d] projected, as they are stored: [n, k]."""
+        compressed = multiply(projection, lines.to(product_dtype(lines)))
         wanted = self._config.factor_dtype
         return compressed if wanted == "auto" else compressed.to(STORAGE[wanted])
 
@@ -212,8 +254,9 @@ class Capture:
             self._index[key] = inside.to(device)
         return self._index[key]
 
-    def _check_call(self, site: Site, begin: int, end: int, in_backward: bool) -> None:
-        name, size = site.traced.name, self.layout.size
+    def check_call(self, name: str, begin: int, end: int, in_backward: bool) -> None:
+        """Refuse a call that does not cover the layout's positions in order."""
+        size = self.layout.size
         if begin == size:
             raise ArcherError(
                 f"{name} was called again after all {size} positions of the layout: one capture holds one "
@@ -233,24 +276,26 @@ class Capture:
 
     def _check_complete(self) -> None:
         size = self.layout.size
-        if not any(site.seen for site in self.sites):
-            without = sum(site.without_grad for site in self.sites)
+        if not any(site.seen for site in self._every):
+            without = sum(site.without_grad for site in self._every)
             raise ArcherError(
                 "no traced module ran with gradients inside tracer.capture(layout): the forward belongs "
                 "inside it, too"
                 + (", and so does the backward of reentrant checkpointing" if without else "")
+                + ". Where the forward runs through torch.compile, give the tracer the compiled model: it is "
+                "run uncompiled inside captures, since compiled code calls no later hooks"
             )
-        for site in self.sites:
+        for site in self._every:
             if site.seen != size:
                 raise ArcherError(
-                    f"{site.traced.name} saw {site.seen} of the layout's {size} positions; a module that "
+                    f"{site.name} saw {site.seen} of the layout's {size} positions; a module that "
                     "runs on part of the batch (logits of the last positions only, an expert) cannot be "
                     "traced: leave it out of trainer.influence_trace.module_name_filter"
                 )
         missing = self.missing()
         if missing:
             raise ArcherError(
-                f"no gradient reached {len(missing)} of {len(self.sites)} traced modules ({missing[0]}, "
+                f"no gradient reached {len(missing)} of {len(self._every)} traced modules ({missing[0]}, "
                 "...): run backward inside tracer.capture(layout), and leave modules that do not take part "
                 "in the loss out of trainer.influence_trace.module_name_filter"
             )

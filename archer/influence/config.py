@@ -20,8 +20,21 @@ ProjectionKind = Literal["rademacher", "none"]
 RegRule = Literal["hessian_trace", "kernel_trace"]
 Solver = Literal["auto", "dual", "primal"]
 FactorDtype = Literal["auto", "bfloat16", "float32", "float64"]
+Preset = Literal["none", "signed"]
 
-DECODER_LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+PRESETS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "signed": {
+        "output_function": "log_prob",
+        "exclude_self_response": True,
+        "contrastive_agg": "mean",
+        "reg_rule": "kernel_trace",
+    },
+}
+"""What each preset sets."""
+
+ALL_LINEAR = "all-linear"
+"""Entry of module_name_filter: every linear map but the output head, whatever its name."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +50,20 @@ class InfluenceConfig(Section):
 
     enable: bool = knob(False, "Trace token influence. Off: no hook is installed and nothing is computed.")
 
+    preset: Preset = knob(
+        "none",
+        "Knobs under one name, for those that are not set. signed, for reading: output_function=log_prob, "
+        "exclude_self_response=True, contrastive_agg=mean, reg_rule=kernel_trace; positive then pulls "
+        "towards the accepted responses, and scores do not contain the token's own verdict. In Python: "
+        "InfluenceConfig.of_preset.",
+    )
+
     # --- what a score is ---
     hessian_mode: HessianMode = knob(
         "inverse",
         "inverse: infl(r, t) = <G_r, H^-1 g_t>, gradients compared after whitening by H. identity: "
-        "infl(r, t) = <G_r, g_t>, the plain inner product.",
+        "infl(r, t) = <G_r, g_t>, the plain inner product, which grows with the square of the objective's "
+        "scale: with training_loss that of the loss, its normalisation and a loss scaler's factor included.",
     )
     hessian_source: HessianSource = knob(
         "response",
@@ -56,7 +78,8 @@ class InfluenceConfig(Section):
         "log_prob_reward: w_t is the response's reward. log_prob: w_t = 1. Sign trap: the gradients "
         "of training_loss and log_prob_advantage already carry the advantage's sign, and the "
         "accepted-minus-rejected contrast applies it a second time, so for those two a positive "
-        "score does not read 'pushes towards the accepted responses'. With log_prob it does.",
+        "score does not read 'pushes towards the accepted responses'. With log_prob it does. With "
+        "log_prob_reward a response of reward 0 scores exactly 0.",
     )
     accepted_rejected_scope: Scope = knob(
         "per_prompt",
@@ -82,7 +105,8 @@ class InfluenceConfig(Section):
     reg_lambda: float = knob(
         0.0,
         "Damping. With reg_rule=hessian_trace a positive value is lambda itself and <= 0 means 0.1 * "
-        "trace(H) / D. With reg_rule=kernel_trace it is the factor c (<= 0: c = 0.1).",
+        "trace(H) / D. With reg_rule=kernel_trace it is the factor c (<= 0: c = 0.1). Traces too small "
+        "to be more than rounding beside the largest module's count as that much.",
         needs="hessian_mode=inverse",
     )
     reg_rule: RegRule = knob(
@@ -94,12 +118,16 @@ class InfluenceConfig(Section):
 
     # --- where it is read ---
     module_name_filter: tuple[str, ...] = knob(
-        DECODER_LINEARS,
+        (ALL_LINEAR,),
         "Which linear modules are traced: plain pieces of text, as a list or separated by commas. A "
-        "module is traced when its full name contains one of them. Empty: every trainable linear "
-        "module, the output head included.",
+        "module is traced when its full name contains one of them; all-linear stands for every trainable "
+        "linear module but the output head, fused experts included. Empty: the output head, too.",
     )
-    max_modules: int = knob(0, "Trace only the last N modules of each filter entry. <= 0: all.")
+    max_modules: int = knob(
+        0,
+        "Trace only the last N modules of each filter entry; of all-linear, the last N of each kind (all "
+        "q_proj are a kind, and so are the fused experts' down_proj, each layer's counted once). <= 0: all.",
+    )
     max_tokens_per_response: int = knob(
         0,
         "Trace only the last N tokens of a response; earlier ones are absent from its gradient and "
@@ -165,6 +193,13 @@ class InfluenceConfig(Section):
         "without it. False: where both lie in one folder, a step refers to the entropy trace.",
         needs="trainer.entropy_trace.enable",
     )
+
+    @classmethod
+    def of_preset(cls, preset: Preset, **knobs: Any) -> InfluenceConfig:
+        """A config of a preset's knobs; those given here go before."""
+        if preset not in PRESETS:
+            raise ArcherError(f"{PREFIX}.preset={preset!r} is not one of {', '.join(PRESETS)}")
+        return cls(**{"preset": preset, **PRESETS[preset], **knobs})
 
     def __post_init__(self) -> None:
         given: Any = self.module_name_filter

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ import torch
 
 from archer.influence.block import chunk_elements
 from archer.influence.config import InfluenceConfig
-from archer.influence.modules import TracedModule
+from archer.influence.modules import NUMBERS, TracedModule
 from archer.influence.solve import use_dual
 
 TIMED = ("capture", "backward", "solve", "scoring")
@@ -40,6 +39,7 @@ class Counters:
     debug_output_grad_hook_calls: int = 0
     debug_output_grad_set_u_calls: int = 0
     debug_rescaled_micro_batches: int = 0
+    debug_partly_rescaled_micro_batches: int = 0
     debug_second_backwards: int = 0
     debug_second_backwards_with_parameters: int = 0
     debug_nonfinite_groups: int = 0
@@ -84,6 +84,8 @@ class Stopwatch:
 
 
 MIB = 1 << 20
+LAST_MAPS = ("o_proj", "out_proj", "c_proj", "down_proj", ".dense", "fc2")
+"""How architectures call the map that ends an attention or a feed-forward block."""
 
 
 def describe(
@@ -95,10 +97,12 @@ def describe(
     """
     kinds: dict[tuple[str, int, int, int, int], int] = {}
     for traced in modules:
-        name = re.sub(r"\.\d+\.", ".*.", traced.name)
+        name = NUMBERS.sub(".*", traced.name)
         sides = (traced.project_in.d, traced.project_in.k, traced.project_out.d, traced.project_out.k)
         kinds[name, *sides] = kinds.get((name, *sides), 0) + 1
-    lines = [f"influence: {len(modules)} linear modules traced"]
+    experts = sum(traced.fused is not None for traced in modules)
+    among = f", {experts:,} of them experts in fused weights" if experts else ""
+    lines = [f"influence: {len(modules):,} linear modules traced{among}"]
     for (name, d_in, k_in, d_out, k_out), count in kinds.items():
         lines.append(
             f"  {count:4d} x {name}: k_in {k_in} of {d_in}, k_out {k_out} of {d_out}, D {k_in * k_out}"
@@ -116,9 +120,21 @@ def describe(
 
 
 def bytes_per_token(modules: list[TracedModule], dtype: torch.dtype) -> int:
-    """Storage of u and v of all modules; an input that several modules share is stored once."""
-    inputs = {id(traced.project_in): traced.k_in for traced in modules}
-    return dtype.itemsize * (sum(inputs.values()) + sum(traced.k_out for traced in modules))
+    """Storage of u and v of all modules; an input that several modules share is stored once.
+
+    A block's last map has the projection of the first ones where their widths agree, but an input of its own.
+    Of fused experts a token has factors at those that it is sent to.
+    """
+    plain = [traced for traced in modules if traced.fused is None]
+    inputs = {
+        (id(traced.project_in), traced.name.partition(".lora_")[0].endswith(LAST_MAPS)): traced.k_in
+        for traced in plain
+    }
+    numbers = sum(inputs.values()) + sum(traced.k_out for traced in plain)
+    fused = {traced.fused: traced.k_in + traced.k_out for traced in modules if traced.fused is not None}
+    indices = sum(8 * weight.slots for weight in fused)
+    numbers += sum(weight.slots * width for weight, width in fused.items())
+    return dtype.itemsize * numbers + indices
 
 
 def solve_bytes(

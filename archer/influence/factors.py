@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -24,6 +25,33 @@ def send(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
+class ExpertFactors:
+    """Factors of n positions at the experts that each was sent to, s of the E experts of a layer.
+
+    Attributes:
+        values: [n, s, k].
+        expert: int64 [n, s], which expert each line met.
+        count: E.
+    """
+
+    values: Tensor
+    expert: Tensor
+    count: int
+
+    def dense(self, experts: Sequence[int], device: torch.device) -> Tensor:
+        """[m, n, k] of m experts, 0 where a position was not sent to the expert."""
+        m, (n, _, k) = len(experts), self.values.shape
+        values, expert = self.values.to(device), self.expert.to(device)
+        line = torch.full((self.count,), m)
+        line[torch.tensor(experts)] = torch.arange(m)
+        line = send(line, device)[expert]
+        # Lines of other experts all go to one more place, which is cut off.
+        index = torch.where(line < m, line * n + torch.arange(n, device=device)[:, None], m * n)
+        dense = values.new_zeros(m * n + 1, k)
+        return dense.index_copy_(0, index.flatten(), values.flatten(0, 1))[:-1].view(m, n, k)
+
+
+@dataclass(frozen=True, eq=False)
 class TokenFactors:
     """The factors of one capture, n positions in layout order.
 
@@ -38,6 +66,7 @@ class TokenFactors:
         lengths: full length of each response.
         version: which weights the factors were captured under.
         known_runs: `runs`, where they are known beforehand.
+        experts: per name of a fused weight of experts (u, v), over the same n positions.
     """
 
     row: Tensor
@@ -48,6 +77,7 @@ class TokenFactors:
     lengths: dict[int, int]
     version: int
     known_runs: dict[int, tuple[int, int]] | None = None
+    experts: dict[str, tuple[ExpertFactors, ExpertFactors]] = field(default_factory=dict)
 
     @cached_property
     def runs(self) -> dict[int, tuple[int, int]] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import add
@@ -62,6 +62,15 @@ class Layout:
         rows, inverse = torch.unique(self.row[here], return_inverse=True)
         longest = torch.zeros_like(rows).scatter_reduce_(0, inverse, self.token[here] + 1, "amax")
         return dict(zip(rows.tolist(), longest.tolist(), strict=True))
+
+    def only(self, rows: Collection[int]) -> Layout:
+        """Keep these response rows: those of a selection, where groups are known before the capture.
+
+        What is left out costs nothing: no factors, and no backward of its own for a row with advantage 0.
+        """
+        kept = torch.isin(self.row, torch.tensor(sorted(rows), dtype=torch.int64))
+        runs = None if self.runs is None else {row: run for row, run in self.runs.items() if row in rows}
+        return Layout(torch.where(kept, self.row, -1), self.token, runs)
 
     def last_tokens(self, count: int) -> Layout:
         """Keep only the last `count` tokens of each response; all of them when count <= 0."""

@@ -1,4 +1,4 @@
-"""Which modules are traced, and the random projections of each.
+"""Which linear maps are traced, and the random projections of each.
 
 Projections of activations and gradients are the same on every device and in every run.
 """
@@ -8,13 +8,15 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archer.errors import ArcherError
-from archer.influence.config import PREFIX, InfluenceConfig
+from archer.influence.config import ALL_LINEAR, PREFIX, InfluenceConfig
+from archer.influence.experts import FusedExperts, fused_experts
 
 ALIGNMENT = 8  # columns: 16 bytes of 16-bit numbers for tensor cores, a vector of float32 for a CPU
 
@@ -111,17 +113,27 @@ WRAPPERS = re.compile(r"(?:^|(?<=\.))(_fsdp_wrapped_module|_checkpoint_wrapped_m
 
 @dataclass(frozen=True, eq=False)
 class TracedModule:
-    """A linear map y = W x whose input and output gradients are captured."""
+    """A linear map y = W x whose input and output gradients are captured.
+
+    Attributes:
+        name: full name; of an expert in a fused weight, that of the weight and the expert's number.
+        module: what holds the weight.
+        project_in, project_out: P_in and P_out.
+        fused: where W is one expert's slice of a weight, that weight.
+        expert: the slice.
+    """
 
     name: str
     module: nn.Module
     project_in: AnyProjection
     project_out: AnyProjection
+    fused: FusedExperts | None = None
+    expert: int = 0
 
     @property
     def weight(self) -> nn.Parameter:
-        """W, or its transpose (Conv1D)."""
-        return self.module.get_parameter("weight")
+        """W, or its transpose (Conv1D); of an expert, the weight of all."""
+        return self.module.get_parameter("weight" if self.fused is None else self.fused.parameter)
 
     @property
     def k_in(self) -> int:
@@ -145,38 +157,100 @@ class TracedModule:
 
 
 def traced_modules(model: nn.Module, config: InfluenceConfig) -> list[TracedModule]:
-    """Trainable linear modules that the filter names, in the model's own order.
+    """Trainable linear maps that the filter names, in the model's own order.
 
     A module whose weight is frozen takes no step, so it is not traced: of a LoRA layer the adapters `lora_A`
     and `lora_B` are, each as a linear map of its own, and the frozen base layer is not. Weights shared with
-    another module (a tied output head) are traced through the linear module only.
+    another module (a tied output head) are traced through the linear module only. Of fused experts each is a
+    map of its own.
     """
-    shapes = {
-        WRAPPERS.sub("", name): (module, shape)
-        for name, module in model.named_modules()
-        if (shape := linear_shape(module)) is not None and module.get_parameter("weight").requires_grad
-    }
+    refuse_dora(model)
+    maps = linear_maps(model)
     projections: dict[str, AnyProjection] = {}
     traced = []
-    for name in _chosen(list(shapes), config):
-        module, (d_in, d_out) = shapes[name]
-        if config.projection == "none":
-            traced.append(TracedModule(name, module, NoProjection(d_in), NoProjection(d_out)))
+    for name in _chosen(maps, output_heads(model), config):
+        found = maps[name]
+        if isinstance(found, FusedExperts):
+            into, out = _projections(f"{name}.in", name, found.d_in, found.d_out, config, {})
+            traced += [
+                TracedModule(f"{name}.{e}", found.module, into, out, found, e) for e in range(found.count)
+            ]
             continue
-        k_in, k_out = projected_dims(
-            d_in, d_out, config.projection_dim_factor, config.max_proj_vector_sum, config.max_hessian_dim
-        )
-        # One object for modules that may share an input, so that the capture can project it once.
-        key = f"in/{input_key(name)}/{d_in}/{k_in}"
-        project_in = projections.setdefault(key, Projection(key, d_in, k_in))
-        traced.append(TracedModule(name, module, project_in, Projection(f"out/{name}", d_out, k_out)))
+        d_in, d_out = linear_shape(found)  # type: ignore[misc]
+        into, out = _projections(input_key(name), name, d_in, d_out, config, projections)
+        traced.append(TracedModule(name, found, into, out))
     return traced
 
 
+def linear_maps(model: nn.Module) -> dict[str, nn.Module | FusedExperts]:
+    """Everything in the model that can be traced, by name: trainable linear modules and fused experts.
+
+    An expert that is a module of its own runs on a part of the tokens, which hooks cannot tell: left out.
+    """
+    found: dict[str, nn.Module | FusedExperts] = {}
+    for full, module in model.named_modules():
+        name = WRAPPERS.sub("", full)
+        if linear_shape(module) is not None:
+            if module.get_parameter("weight").requires_grad and not AN_EXPERT.search(name):
+                found[name] = module
+        else:
+            found |= {fused.name: fused for fused in fused_experts(name, module)}
+    return found
+
+
+def _projections(
+    key_in: str,
+    name: str,
+    d_in: int,
+    d_out: int,
+    config: InfluenceConfig,
+    shared: dict[str, AnyProjection],
+) -> tuple[AnyProjection, AnyProjection]:
+    """(P_in, P_out); one object P_in for modules that may share an input, so that it is projected once."""
+    if config.projection == "none":
+        return NoProjection(d_in), NoProjection(d_out)
+    k_in, k_out = projected_dims(
+        d_in, d_out, config.projection_dim_factor, config.max_proj_vector_sum, config.max_hessian_dim
+    )
+    key = f"in/{key_in}/{d_in}/{k_in}"
+    project_in = shared.setdefault(key, Projection(key, d_in, k_in))
+    return project_in, Projection(f"out/{name}", d_out, k_out)
+
+
+AN_EXPERT = re.compile(r"(?:^|\.)experts\.\d+(?:\.|$)")
+
+
+def output_heads(model: nn.Module) -> set[int]:
+    """Identities of the modules that turn hidden states into logits."""
+    heads: set[int] = set()
+    module: Any
+    for module in model.modules():
+        if hasattr(module, "get_output_embeddings"):
+            head = module.get_output_embeddings()
+            heads |= set() if head is None else {id(inside) for inside in head.modules()}
+    return heads
+
+
+def refuse_dora(model: nn.Module) -> None:
+    """DoRA's layers multiply A and B by more than their input, so that neither is a linear map of it."""
+    for name, module in model.named_modules():
+        if hasattr(module, "lora_magnitude_vector") and len(module.lora_magnitude_vector) > 0:
+            raise ArcherError(
+                f"{WRAPPERS.sub('', name)} has DoRA adapters (use_dora=True), whose output depends on A and "
+                "B through the norm of the whole weight, too: no gradient of a token is an outer product "
+                "there. Train plain LoRA (use_dora=False), or set trainer.influence_trace.enable=False"
+            )
+
+
 def linear_shape(module: nn.Module) -> tuple[int, int] | None:
-    """(d_in, d_out) of modules that compute y = W x + b, None for others."""
+    """(d_in, d_out) of modules that compute y = W x + b, None for others.
+
+    A subclass of nn.Linear with a forward of its own is one only if its name says so: Llama 4's router
+    returns scores beside its logits.
+    """
     if isinstance(module, nn.Linear):
-        return module.in_features, module.out_features
+        own = type(module).forward is not nn.Linear.forward and "Linear" not in type(module).__name__
+        return None if own else (module.in_features, module.out_features)
     if type(module).__name__ == "Conv1D" and module.get_parameter("weight").dim() == 2:
         # GPT-2's linear layer in transformers: the weight is [d_in, d_out].
         d_in, d_out = module.get_parameter("weight").shape
@@ -194,12 +268,20 @@ def input_key(name: str) -> str:
     return stem.rpartition(".")[0] + lora + adapter
 
 
-def _chosen(names: list[str], config: InfluenceConfig) -> list[str]:
+def _chosen(maps: dict[str, nn.Module | FusedExperts], heads: set[int], config: InfluenceConfig) -> list[str]:
+    names = list(maps)
     entries = config.module_name_filter or ("",)
     chosen: set[str] = set()
     for entry in entries:
-        matches = [name for name in names if entry in name]
-        chosen.update(matches[-config.max_modules :] if config.max_modules > 0 else matches)
+        if entry != ALL_LINEAR:
+            kinds = {entry: [name for name in names if entry in name]}
+        else:
+            kinds = {}
+            for name in names:
+                if id(maps[name]) not in heads:
+                    kinds.setdefault(NUMBERS.sub(".*", name), []).append(name)
+        for matches in kinds.values():
+            chosen.update(matches[-config.max_modules :] if config.max_modules > 0 else matches)
     if not chosen:
         some = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
         raise ArcherError(
@@ -207,3 +289,7 @@ def _chosen(names: list[str], config: InfluenceConfig) -> list[str]:
             f"has {some or 'none at all'}"
         )
     return [name for name in names if name in chosen]
+
+
+NUMBERS = re.compile(r"\.\d+(?=\.|$)")
+"""Of layers and experts, in names."""

@@ -4,6 +4,10 @@ Every objective is J = sum_t w_t log pi_t. The gradients of a response come from
 the wanted weights are a multiple of the real ones within each response, w'_t = c_r w_t with w_t = dL/dlog
 pi_t, each captured u of response r only has to be multiplied by c_r. That needs every path from the loss to
 the model to lead through the log-probs; an entropy bonus, say, is a second path.
+
+A response with no such multiple, for instance one with advantage 0 and so without any real gradient, has its
+terms of J run backward on their own; the others of its micro-batch are still rescaled. Only captured
+responses are asked about: one that is not traced never costs a backward.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ def wanted_weights(
 def response_multiples(
     real: Tensor, wanted: Tensor, row: Tensor, rows: int, tolerance: float
 ) -> tuple[Tensor, Tensor]:
-    """(c [rows], bool): wanted = c_r * real inside every response, and whether that holds in all of them.
+    """(c [rows], bool [rows]): wanted = c_r * real inside a response, and whether that holds.
 
     c_r is the least-squares multiple <w', w> / <w, w>; it holds when |w'_t - c_r w_t| <= tolerance * max_t
     |w'_t|. A response whose real weights are all zero has a multiple only if the wanted ones are zero, too.
@@ -56,8 +60,9 @@ def response_multiples(
     multiple = torch.where(square > 0, dot / square.clamp(min=torch.finfo(torch.float64).tiny), 0.0)
     deviation = (wanted - multiple[row] * real).abs()
     largest = real.new_zeros(rows).scatter_reduce_(0, row, wanted.abs(), "amax")
-    holds = (deviation <= tolerance * largest[row]).all()
-    return multiple, holds if tolerance > 0 else torch.zeros_like(holds)
+    allowed = deviation <= tolerance * largest[row]
+    broken = real.new_zeros(rows).index_add_(0, row, (~allowed).to(real))  # NaN is not allowed either
+    return multiple, (broken == 0) & (tolerance > 0)
 
 
 def leads_only_through(loss: Tensor, log_probs: Tensor) -> bool:
@@ -96,59 +101,79 @@ class Objective:
                 "the log-probs given to tracer.watch are not part of a graph: pass them undetached"
             )
         self.log_probs, self.capture, self.tolerance = log_probs, capture, tolerance
-        position = (layout.row >= 0).nonzero().squeeze(1)
-        self.rows, row = torch.unique(layout.row[position], return_inverse=True)
-        self.position, self.row = send(position, log_probs.device), send(row, log_probs.device)
-        unknown = set(capture.lengths) - set(self.rows.tolist())
+        unknown = set(capture.lengths) - set(layout.row.unique().tolist())
         if unknown:
             raise ArcherError(
                 f"response rows {sorted(unknown)} are captured but have no log-probs in tracer.watch"
             )
+        traced = torch.isin(layout.row, torch.tensor(list(capture.lengths), dtype=torch.int64))
+        position = traced.nonzero().squeeze(1)
+        self.rows, row = torch.unique(layout.row[position], return_inverse=True)
+        self.position, self.row = send(position, log_probs.device), send(row, log_probs.device)
         self.wanted = wanted.reshape(-1)[self.position]
         self.real: Tensor | None = None
+        self.apart: Tensor | None = None  # bool [rows]: whose gradients come from a backward of their own
         self._handle: RemovableHandle | None = None
 
     def prepare(
         self, loss: Tensor, model: nn.Module, counters: Counters, stopwatch: Stopwatch, exchange: Exchange
     ) -> None:
-        """Before the real backward: listen to the real weights, or run the objective's own backward."""
-        if not exchange.any(not self._rescalable(loss)):
+        """Before the real backward: listen to the real weights; run backward what they do not give."""
+        holds = self._rescalable(loss)  # the one question before the backward
+        some = not bool(holds.all())
+        if not exchange.any(some):
             counters.debug_rescaled_micro_batches += 1
-            self._handle = self.log_probs.register_hook(self._read_real_weights)
+            self._listen()
             self.capture.anchor = None
             return
         counters.debug_second_backwards += 1
+        terms = self.wanted * self.log_probs.reshape(-1)[self.position]
+        if bool(holds.any()):
+            counters.debug_partly_rescaled_micro_batches += 1
+            terms = terms.masked_fill(send(holds, terms.device)[self.row], 0.0)
         with stopwatch.timing("backward"):
-            flat = self.log_probs.reshape(-1)[self.position]
-            second_backward((self.wanted * flat).sum(), self.capture, model, counters)
-        self.capture.recording = False
+            second_backward(terms.sum(), self.capture, model, counters)
+        if not bool(holds.any()):
+            self.capture.recording = False
+            return
+        self.apart = ~holds
+        layout = self.capture.layout
+        share = torch.isin(layout.row, self.rows[holds]).to(self.log_probs.dtype)
+        self.capture.real_share = send(share, self.log_probs.device)
+        self._listen()
 
     def scale(self) -> tuple[Tensor, Tensor] | None:
         """After the real backward: c_r of each captured token, [n], and a bool on the device.
 
         False says that the backward was not that of the loss that was watched. It is asked with the scores,
-        when the device is waited for anyway. None after a second backward.
+        when the device is waited for anyway. None after a second backward for all.
         """
         if not self.capture.recording:
             return None
         multiples, holds = self._multiples(self.real)
+        if self.apart is not None:
+            apart = send(self.apart, multiples.device)
+            multiples, holds = multiples.masked_fill(apart, 1.0), holds | apart
         row = self.capture.layout.row[self.capture.kept]
         index = torch.searchsorted(self.rows, row).clamp_(max=len(self.rows) - 1)
-        return multiples[send(index, multiples.device)], holds
+        return multiples[send(index, multiples.device)], holds.all()
 
     def close(self) -> None:
         """Take the hook off the log-probs: they and this object would keep each other and the graph alive."""
         if self._handle is not None:
             self._handle.remove()
 
-    def _rescalable(self, loss: Tensor) -> bool:
-        """Whether the real gradients only need a factor for each response."""
+    def _listen(self) -> None:
+        self._handle = self.log_probs.register_hook(self._read_real_weights)
+
+    def _rescalable(self, loss: Tensor) -> Tensor:
+        """For each response whether its real gradients only need a factor: bool [rows] on the CPU."""
         if len(self.position) == 0:
-            return True
+            return torch.ones(0, dtype=torch.bool)
         real = torch.autograd.grad(loss, self.log_probs, retain_graph=True, allow_unused=True)[0]
         if not leads_only_through(loss, self.log_probs):
-            return False
-        return bool(self._multiples(real)[1])  # the one question before the backward
+            return torch.zeros(len(self.rows), dtype=torch.bool)
+        return self._multiples(real)[1].cpu()
 
     def _multiples(self, real: Tensor | None) -> tuple[Tensor, Tensor]:
         weights = torch.zeros_like(self.log_probs) if real is None else real

@@ -19,6 +19,7 @@ from archer.influence.solve import (
     InverseHessian,
     check_solved,
     dual_inverses,
+    noise_floor,
     primal_inverse,
     token_dual,
     use_dual,
@@ -54,16 +55,18 @@ class Scorer:
         stacks = stacks_of(self.modules, bundle.blocks, most=0 if together else 1)
         with self.stopwatch.timing("solve"):
             gradients, broken = self._response_gradients(bundle, stacks, reader)
-            duals = self._response_duals(bundle, stacks, gradients)
+            floor = self._noise_floor(bundle, gradients)
+            duals = self._response_duals(bundle, stacks, gradients, floor)
             contrast = self._contrast(bundle, broken)
         totals = [Totals.like(block, self._normalize) for block in bundle.blocks]
         for stack, G in zip(stacks, gradients, strict=True):
             if self.config.hessian_source == "token" and self._dual(bundle, stack):
                 with self.stopwatch.timing("solve"):
-                    self._add_by_token_kernel(bundle, stack, (contrast.to(G) @ G)[0, 0], broken, totals)
+                    direction = (contrast.to(G) @ G)[0, 0]
+                    self._add_by_token_kernel(bundle, stack, direction, broken, floor, totals)
                 continue
             with self.stopwatch.timing("solve"):
-                inverse = duals[stack] if stack in duals else self._inverse(bundle, stack, G, broken)
+                inverse = duals[stack] if stack in duals else self._inverse(bundle, stack, G, broken, floor)
                 directions = inverse.directions(contrast, G)
             with self.stopwatch.timing("scoring"):
                 self._add(bundle, stack, reader, inverse, directions, totals)
@@ -134,19 +137,38 @@ class Scorer:
                 G.masked_fill_(broken[:, None, None], 0.0)
         return gradients, broken
 
+    def _noise_floor(self, bundle: Bundle, gradients: list[Tensor]) -> Tensor:
+        """[B], of each group; see `noise_floor`."""
+        if self.config.hessian_mode == "inverse" and self.config.hessian_source == "token":
+            largest = torch.stack([self._token_trace(bundle, traced) for traced in self.modules]).amax(0)
+            largest = torch.where(largest.isfinite(), largest, 0.0).unsqueeze(0)
+        else:
+            largest = torch.stack([G.square().sum(dim=(2, 3)).amax(0) for G in gradients]).amax(0)
+        return noise_floor(largest, self.dtype)
+
+    def _token_trace(self, bundle: Bundle, traced: TracedModule) -> Tensor:
+        """sum_t |g_t|^2 = sum_t |u_t|^2 |v_t|^2 over the tokens of a single group on all ranks."""
+        total = torch.zeros((), device=self.device, dtype=self.dtype)
+        for block in bundle.blocks:
+            u, v = block.weighted(traced)
+            total += (u.square().sum(-1) * v.square().sum(-1)).sum()
+        return bundle.exchange.sum(total)
+
     def _response_duals(
-        self, bundle: Bundle, stacks: list[ModuleStack], gradients: list[Tensor]
+        self, bundle: Bundle, stacks: list[ModuleStack], gradients: list[Tensor], floor: Tensor
     ) -> dict[ModuleStack, Dual]:
         """The R x R solves of all modules that take them, at once."""
         chosen = {s: G for s, G in zip(stacks, gradients, strict=True) if self._dual(bundle, s)}
         if self.config.hessian_source == "token" or not chosen:
             return {}
         self.counters.debug_dual_solves += sum(len(stack) for stack in chosen) * len(bundle.groups)
-        inverses = dual_inverses(list(chosen.values()), self.config.reg_lambda, self.config.reg_rule)
+        inverses = dual_inverses(list(chosen.values()), self.config.reg_lambda, self.config.reg_rule, floor)
         self._failed.append(inverses[0].failed)
         return dict(zip(chosen, inverses, strict=True))
 
-    def _inverse(self, bundle: Bundle, stack: ModuleStack, G: Tensor, broken: Tensor) -> InverseHessian:
+    def _inverse(
+        self, bundle: Bundle, stack: ModuleStack, G: Tensor, broken: Tensor, floor: Tensor
+    ) -> InverseHessian:
         if self.config.hessian_mode == "identity":
             return InverseHessian()
         (traced,) = stack
@@ -154,7 +176,7 @@ class Scorer:
         of_tokens = self.config.hessian_source == "token"
         H = self._token_hessian(bundle, traced) if of_tokens else G[0, 0].T @ G[0, 0]
         count = self._gradients_in_hessian(bundle)
-        inverse = primal_inverse(H, count, self.config.reg_lambda, self.config.reg_rule)
+        inverse = primal_inverse(H, count, self.config.reg_lambda, self.config.reg_rule, floor[0])
         self._failed.append(inverse.failed & ~broken.all())
         return inverse
 
@@ -194,7 +216,13 @@ class Scorer:
                     total.norm[:, part] += inverse.squared_norms(g)
 
     def _add_by_token_kernel(
-        self, bundle: Bundle, stack: ModuleStack, B: Tensor, broken: Tensor, totals: list[Totals]
+        self,
+        bundle: Bundle,
+        stack: ModuleStack,
+        B: Tensor,
+        broken: Tensor,
+        floor: Tensor,
+        totals: list[Totals],
     ) -> None:
         """score_t += [(K + lambda I)^-1 a]_t with a_t = u_t^T B v_t over all tokens, B = c G [S, D]."""
         self.counters.debug_dual_solves += 1
@@ -207,7 +235,7 @@ class Scorer:
         us, vs = [u[block.mask] for block, u, _ in loaded], [v[block.mask] for block, _, v in loaded]
         U = bundle.exchange.gather_lines(torch.cat([none.view(0, k_out), *us]), lines)
         V = bundle.exchange.gather_lines(torch.cat([none.view(0, k_in), *vs]), lines)
-        solver = token_dual(U, V, self.config.reg_lambda, self.config.reg_rule)
+        solver = token_dual(U, V, self.config.reg_lambda, self.config.reg_rule, floor[0])
         self._failed.append(solver.failed & ~broken.all())  # tokens that are not finite have no solution
         alignment = torch.stack([((U @ Q) * V).sum(-1) for Q in B.view(-1, k_out, k_in)], dim=1)  # [T, S]
         scores = solver.scores(alignment)[here]

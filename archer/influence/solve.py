@@ -23,25 +23,51 @@ from archer.influence.factors import send
 AUTO_DAMPING = 0.1
 
 
-def damping(trace: Tensor, dim: int | Tensor, count: int, reg_lambda: float, reg_rule: RegRule) -> Tensor:
+def noise_floor(largest: Tensor, dtype: torch.dtype) -> Tensor:
+    """The trace of H below which a module's gradients are rounding noise: (32 eps)^2 * max over modules.
+
+    A gradient of a backward pass is a sum of terms of the size of its neighbours' gradients. eps is the
+    relative error of a term in the format that scores are computed in, and the error of a sum of a thousand
+    terms is about sqrt(1000) = 32 times as large. A module whose gradient vanishes by cancellation has a norm
+    of that size or less beside the module with the largest; damped relative to its own trace it would count
+    like any other.
+
+    Args:
+        largest: largest trace of all modules.
+        dtype: what is computed in.
+    """
+    return (32 * torch.finfo(dtype).eps) ** 2 * largest
+
+
+def damping(
+    trace: Tensor,
+    dim: int | Tensor,
+    count: int,
+    reg_lambda: float,
+    reg_rule: RegRule,
+    floor: Tensor | float = 0.0,
+) -> Tensor:
     """lambda, shaped like the traces.
 
     hessian_trace: reg_lambda itself, or 0.1 * trace(H) / D when it is <= 0.
     kernel_trace: c * trace(H) / n with c = reg_lambda, or 0.1 when it is <= 0.
 
-    Without any gradient (trace 0) every score is 0 whatever lambda is, and 1 keeps the solve defined.
+    A trace below `floor` counts as `floor`, so that noise stays small (`noise_floor`). Without any gradient
+    (trace 0) every score is 0 whatever lambda is, and 1 keeps the solve defined.
 
     Args:
         trace: trace of H before damping, equal to the trace of the n x n kernel.
         dim: D, one for each trace or one for all.
         count: n, the number of gradients in H.
         reg_lambda, reg_rule: the knobs.
+        floor: smallest trace that lambda is made from, one for each trace or one for all.
     """
     if reg_rule == "hessian_trace" and reg_lambda > 0:
         return torch.full_like(trace, reg_lambda)
     share = AUTO_DAMPING if reg_lambda <= 0 else reg_lambda
     size = dim if reg_rule == "hessian_trace" else count
-    return trace * (share / size) + (trace == 0)
+    floor = torch.as_tensor(floor, dtype=trace.dtype, device=trace.device)
+    return trace.maximum(floor) * (share / size) + (trace == 0)
 
 
 def use_dual(solver: Solver, count: int, dim: int) -> bool:
@@ -114,7 +140,9 @@ class Primal(InverseHessian):
         return solved.square().sum(0).view(g.shape[:-1])
 
 
-def dual_inverses(Gs: list[Tensor], reg_lambda: float, reg_rule: RegRule) -> list[Dual]:
+def dual_inverses(
+    Gs: list[Tensor], reg_lambda: float, reg_rule: RegRule, floor: Tensor | float = 0.0
+) -> list[Dual]:
     """The dual inverse for each stack's G [m, B, R, D], in one batched solve.
 
     Kernels are formed and inverted in float64: with lambda = 0.1 trace / D their condition number reaches
@@ -128,7 +156,7 @@ def dual_inverses(Gs: list[Tensor], reg_lambda: float, reg_rule: RegRule) -> lis
     dims: int | Tensor = sizes[0]
     if len(Gs) > 1:
         dims = send(torch.tensor(sizes, dtype=trace.dtype).unsqueeze(1), trace.device)
-    lam = damping(trace, dims, K.shape[-1], reg_lambda, reg_rule)
+    lam = damping(trace, dims, K.shape[-1], reg_lambda, reg_rule, floor)
     K.diagonal(dim1=-2, dim2=-1).add_(lam.unsqueeze(-1))
     factor, failed = _cholesky(K)
     # On CUDA cholesky_inverse takes the matrices one after the other, a triangular solve all at once.
@@ -139,9 +167,11 @@ def dual_inverses(Gs: list[Tensor], reg_lambda: float, reg_rule: RegRule) -> lis
     return [Dual(G, inverse, lam, failed) for G, inverse, lam in parts]
 
 
-def primal_inverse(H: Tensor, count: int, reg_lambda: float, reg_rule: RegRule) -> Primal:
+def primal_inverse(
+    H: Tensor, count: int, reg_lambda: float, reg_rule: RegRule, floor: Tensor | float = 0.0
+) -> Primal:
     """The primal inverse of H [D, D] (undamped, overwritten), a sum over `count` gradients."""
-    lam = damping(H.diagonal().sum(), H.shape[0], count, reg_lambda, reg_rule)
+    lam = damping(H.diagonal().sum(), H.shape[0], count, reg_lambda, reg_rule, floor)
     H.diagonal().add_(lam)
     return Primal(*_cholesky(H))
 
@@ -170,10 +200,12 @@ class TokenDual:
         return torch.cholesky_solve(self.kernel, self.factor).diagonal()
 
 
-def token_dual(U: Tensor, V: Tensor, reg_lambda: float, reg_rule: RegRule) -> TokenDual:
+def token_dual(
+    U: Tensor, V: Tensor, reg_lambda: float, reg_rule: RegRule, floor: Tensor | float = 0.0
+) -> TokenDual:
     """The token kernel of U [T, k_out] and V [T, k_in], damped and factored."""
     K = (U @ U.T) * (V @ V.T)
-    lam = damping(K.diagonal().sum(), U.shape[1] * V.shape[1], len(U), reg_lambda, reg_rule)
+    lam = damping(K.diagonal().sum(), U.shape[1] * V.shape[1], len(U), reg_lambda, reg_rule, floor)
     return TokenDual(K, *_cholesky(K + lam * torch.eye(len(U), dtype=K.dtype, device=K.device)))
 
 

@@ -25,12 +25,12 @@ def stacks_of(modules: Sequence[TracedModule], blocks: Sequence[Block], most: in
     The order of the modules depends on their shapes alone, not on the blocks: every rank has the same. A
     stack holds at most `most` modules; 0: as many as memory allows.
     """
-    by_shape: dict[tuple[int, int], list[TracedModule]] = {}
-    for traced in modules:
-        by_shape.setdefault((traced.k_in, traced.k_out), []).append(traced)
+    by_shape: dict[tuple[int, int, bool], list[TracedModule]] = {}
+    for traced in modules:  # experts apart: their factors are stored in another way
+        by_shape.setdefault((traced.k_in, traced.k_out, traced.fused is not None), []).append(traced)
     tokens = max((math.prod(block.shape) for block in blocks), default=1)
     stacks: list[ModuleStack] = []
-    for (k_in, k_out), alike in by_shape.items():
+    for (k_in, k_out, _), alike in by_shape.items():
         room = chunk_elements(blocks[0].device) // (tokens * (k_in + k_out)) if blocks else len(alike)
         size = max(1, min(room, most or len(alike)))
         stacks += [tuple(alike[i : i + size]) for i in range(0, len(alike), size)]

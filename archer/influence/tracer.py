@@ -15,18 +15,21 @@ Once per model, once per micro-batch, once per step:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch._dynamo import OptimizedModule
 
 from archer.errors import ArcherError
 from archer.influence.block import Block
 from archer.influence.bundle import Bundle, make_bundles, rows_of
 from archer.influence.capture import STORAGE, Capture, product_dtype
+from archer.influence.cautions import cautions
 from archer.influence.config import InfluenceConfig
 from archer.influence.costs import Counters, Stopwatch, describe
+from archer.influence.coverage import coverage
 from archer.influence.distributed import Exchange, Ranks
 from archer.influence.factors import TokenFactors
 from archer.influence.groups import Group, Selection, comparison_groups, select_groups
@@ -34,6 +37,7 @@ from archer.influence.layout import Layout
 from archer.influence.modules import TracedModule, traced_modules
 from archer.influence.objective import Objective, wanted_weights
 from archer.influence.scoring import Scorer
+from archer.sign import meaning_of_sign
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -92,7 +96,8 @@ class InfluenceTracer:
         self._active = capture
         try:
             capture.attach()
-            yield
+            with run_eagerly(self.model):
+                yield
             if len(capture.kept):
                 self._keep(capture, weights)
         finally:
@@ -208,11 +213,18 @@ class InfluenceTracer:
         self._versions.clear()
         return metrics
 
-    def describe(self) -> str:
-        """The traced modules with their projections and the memory they need, to print once."""
+    def describe(self, responses: int | None = None) -> str:
+        """What is traced and what is not, the memory it needs and how scores read: to print once.
+
+        `responses` are those sampled for each prompt, where that is known.
+        """
         if not self.config.enable:
             return "influence tracing is off"
-        return describe(self.modules, self.config, self._factor_dtype, self._device)
+        told = [*coverage(self.model, self.modules).lines()]
+        told.append(f"sign: {meaning_of_sign(self.config.output_function)}")
+        told += [f"caution: {text}" for text in cautions(self.config, responses)]
+        table = describe(self.modules, self.config, self._factor_dtype, self._device)
+        return "\n".join([table, *(f"  {line}" for line in told)])
 
     def _keep(self, capture: Capture, version: int) -> None:
         objective = self._objective
@@ -228,7 +240,8 @@ class InfluenceTracer:
         if scaled is not None:
             scale, holds = scaled
             self._watched.append(holds)
-        batch = TokenFactors(row, token, u, v, scale, capture.lengths, version, capture.runs())
+        experts = capture.expert_factors()
+        batch = TokenFactors(row, token, u, v, scale, capture.lengths, version, capture.runs(), experts)
         self._batches.append(batch)
         self.counters.debug_micro_batches += 1
         # Counted here, while a GPU is still at work on the backward.
@@ -255,7 +268,8 @@ class InfluenceTracer:
             )
 
     def _weight_version(self) -> int:
-        return sum(traced.weight._version for traced in self.modules)
+        places = {id(traced.fused or traced.module): traced for traced in self.modules}  # experts share one
+        return sum(traced.weight._version for traced in places.values())
 
     @property
     def _weight(self) -> Tensor:
@@ -277,6 +291,15 @@ class InfluenceTracer:
     @property
     def _compute_dtype(self) -> torch.dtype:
         return torch.float64 if self._factor_dtype == torch.float64 else torch.float32
+
+
+def run_eagerly(model: nn.Module) -> AbstractContextManager[Any]:
+    """Where the model or a part of it is compiled, run it uncompiled: compiled code calls no later hooks."""
+    compiled = any(
+        isinstance(module, OptimizedModule) or module._compiled_call_impl is not None
+        for module in model.modules()
+    )
+    return torch.compiler.set_stance("force_eager") if compiled else nullcontext()
 
 
 def _emit(emitted: dict[int, Tensor], bundle: Bundle, block: Block, scores: Tensor) -> None:

@@ -15,6 +15,7 @@ from archer.engines.verl.settings import verl_settings
 from archer.errors import ArcherError
 from archer.generation.model import load_tokenizer
 from archer.generation.requirements import check_cache, check_context
+from archer.preflight.influence import check_influence
 from archer.preflight.machine import (
     check_device,
     check_disk,
@@ -28,6 +29,7 @@ from archer.preflight.model import ModelFacts, check_weights, read_model
 from archer.preflight.prompts import check_lengths, check_rows, missing_files
 from archer.preflight.report import Finding, as_problem, note, ok, problem, problems
 from archer.runs.folder import RunFolder
+from archer.training.credit import TokenCredit
 
 
 def refuse_early(config: TrainConfig) -> Finding | None:
@@ -72,6 +74,10 @@ def full_check(config: TrainConfig) -> list[Finding]:
         with as_problem("configuration", found):  # settings verl does not have, or cannot be traced with
             verl_settings(config)
     found += check_rows(config)
+    credit = TokenCredit(config.algorithm.token_credit, config.actor_rollout_ref.rollout.seed)
+    if credit.active:
+        report = note if credit.scores is not None and credit.scores.of == "modules" else ok
+        found.append(report("token credit", credit.describe().removeprefix("token credit: ")))
     steps = config.trainer.total_training_steps
     if facts is not None:
         more, counted = _with_model(config, facts)
@@ -80,7 +86,8 @@ def full_check(config: TrainConfig) -> list[Finding]:
         steps = counted or steps
     found.append(_folder(config, steps))
     if facts is not None:
-        found += [check_memory(config, facts), *check_token_kernel(config, facts)]
+        found += [*check_influence(config, facts), check_memory(config, facts)]
+        found += check_token_kernel(config, facts)
         found += [check_disk(config, facts, steps)] if steps is not None else []
     return found
 

@@ -41,7 +41,9 @@ def show(
         Metric | None,
         typer.Option(help="Colour tokens by this; by default influence where there is any."),
     ] = None,
-    response: Annotated[int | None, typer.Option(help="The response (row of the step) to show.")] = None,
+    response: Annotated[
+        int | None, typer.Option(help="The number of the response in its step, as in the viewer.")
+    ] = None,
     group: Annotated[int | None, typer.Option(help="List this group's responses, show its first.")] = None,
     top: Annotated[int, typer.Option(help="How many of the highest and lowest tokens to list.")] = 10,
 ) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from archer.errors import ArcherError
+from archer.trace import deltas
 from archer.trace.arrays import ALWAYS, SPECS, ArraySpec, check_shapes
 
 DEFLATE_LEVEL = 1
@@ -167,8 +168,11 @@ def load_arrays(path: Path, names: Collection[str]) -> tuple[dict[str, np.ndarra
     left out with a remark: reading them would mean unpickling. `CHECKSUMS` is among the arrays of a file that
     refers to another trace, whatever `names` are.
     """
-    with NpzReader(path, only=(*SPECS, *OLD_NAMES, CHECKSUMS)) as npz:
+    with NpzReader(path, only=(*SPECS, *OLD_NAMES, CHECKSUMS, deltas.STORED)) as npz:
         stored = {new: old for old, new in OLD_NAMES.items() if old in npz.headers}
+        if deltas.STORED in npz.headers:
+            _check_delta(npz.headers)
+            stored[deltas.NAME] = deltas.STORED
         stored |= {name: name for name in npz.headers if name in SPECS}
         plain = {
             name: npz.headers[stored[name]]
@@ -189,13 +193,31 @@ def load_arrays(path: Path, names: Collection[str]) -> tuple[dict[str, np.ndarra
             if not SPECS[name].castable_from(header.dtype):
                 raise DamagedFileError(f"{name} is {header.dtype}, expected {SPECS[name].dtype}")
         check_shapes({name: header.shape for name, header in plain.items()})
-        arrays = {name: _cast(SPECS[name], npz.read(stored[name])) for name in names if name in plain}
+        read = {name: npz.read(stored[name]) for name in names if name in plain}
+        if stored.get(deltas.NAME) == deltas.STORED and deltas.NAME in read:
+            base = read.get(deltas.BASE)
+            read[deltas.NAME] = deltas.decoded(
+                read[deltas.NAME], npz.read(stored[deltas.BASE]) if base is None else base
+            )
+        arrays = {name: _cast(SPECS[name], array) for name, array in read.items()}
         if refers:
             sums = npz.headers[CHECKSUMS]
             if sums.dtype != np.uint32 or sums.shape != plain["response_index"].shape:
                 raise DamagedFileError(f"{CHECKSUMS} is {sums.dtype} {list(sums.shape)}, expected uint32 [N]")
             arrays[CHECKSUMS] = npz.read(CHECKSUMS)
     return arrays, tuple(notes)
+
+
+def _check_delta(headers: Mapping[str, ArrayHeader]) -> None:
+    """A difference of bit patterns means something only beside the float16 array that it differs from."""
+    delta, base = headers[deltas.STORED], headers.get(deltas.BASE)
+    if deltas.NAME in headers:
+        raise DamagedFileError(f"{deltas.NAME} is in the file twice, once as {deltas.STORED}")
+    if base is None or (delta.dtype, base.dtype, delta.shape) != (np.int16, np.float16, base.shape):
+        raise DamagedFileError(
+            f"{deltas.STORED} is {delta.dtype} {list(delta.shape)}, expected int16 in the shape of a float16 "
+            f"{deltas.BASE}"
+        )
 
 
 def _note(name: str) -> str:

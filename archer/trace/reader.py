@@ -105,6 +105,13 @@ class TraceReader:
         return list(self._entries.values())
 
     @property
+    def objective(self) -> str | None:
+        """The `output_function` of the run's influence, None where the trace does not say."""
+        knobs = self.summary.metadata.get("influence_trace")
+        found = knobs.get("output_function") if isinstance(knobs, dict) else None
+        return found if isinstance(found, str) else None
+
+    @property
     def bad_lines(self) -> tuple[BadLine, ...]:
         """Manifest lines that could not be read."""
         return self._manifest.bad

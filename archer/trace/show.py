@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from archer.errors import ArcherError, visible
+from archer.sign import meaning_of_sign
 from archer.trace.reader import LoadedStep, TraceReader
 from archer.trace.schema import TraceStep
 from archer.trace.vocab import Vocab
@@ -34,6 +35,7 @@ DIVERGING: tuple[Rgb, ...] = (
 NO_VALUE = Style(dim=True, underline=True)
 OUTSIDE = Style(dim=True, italic=True)
 PROMPT_CHARACTERS = 2000
+MOST_LISTED = 32
 
 
 def render_step(
@@ -48,18 +50,15 @@ def render_step(
 ) -> None:
     """Print one response of a step: its facts, prompt, coloured tokens, top and bottom tokens.
 
-    `response` is a row of the step. Without it the first row is shown, or the first of `group`, whose
-    responses are then listed too.
+    `response` is its number in the step, the same in both traces and in the viewer. Without it the first is
+    shown, or the first of `group`, whose responses are then listed too.
     """
     if top < 0:
         raise ArcherError(f"top is {top}, expected 0 or more.")
     loaded = reader.read(step)
     arrays, values = loaded.arrays, _values(loaded, metric)
     rows = _rows(arrays, step, group)
-    row = rows[0] if response is None else response
-    if row not in rows:
-        among = f"responses {rows[0]} to {rows[-1]}" if group is None else f"group {group}: responses {rows}"
-        raise ArcherError(f"step {step} has no response {row}; expected one of {among}.")
+    row = rows[0] if response is None else _row(arrays, step, group, rows, response)
     for note in loaded.notes:
         console.print(Text(f"note: {note}", style="yellow"))
     if group is not None:
@@ -80,6 +79,8 @@ def render_step(
     bound = bound_of(values[row][mask])
     console.print(_coloured(tokens, values[row, :length], mask[:length], metric, bound))
     console.print(_legend(metric, bound, bool(np.isfinite(values[row][mask]).all())))
+    if metric == "influence":
+        console.print(Text(meaning_of_sign(reader.objective, "Red", "blue"), style="dim"))
     if top:
         console.print(_extremes(tokens, values[row], arrays, row, metric, top))
 
@@ -126,6 +127,20 @@ def _rows(arrays: TraceStep, step: int, group: int | None) -> list[int]:
     return rows
 
 
+def _row(arrays: TraceStep, step: int, group: int | None, rows: list[int], response: int) -> int:
+    """The row of a response: an influence trace holds some of a step's responses only."""
+    numbers = arrays.response_index[rows].tolist()
+    if response not in numbers:
+        listed = "" if group is None else f"group {group}: "
+        among = (
+            ", ".join(map(str, numbers)) if len(numbers) <= MOST_LISTED else f"{numbers[0]} to {numbers[-1]}"
+        )
+        raise ArcherError(
+            f"step {step} has no response {response}; expected one of {listed}responses {among}."
+        )
+    return rows[numbers.index(response)]
+
+
 def bound_of(values: np.ndarray) -> float:
     """99th percentile of |value|, so that one outlier does not bleach the rest; 1 where all are zero."""
     finite = np.abs(values[np.isfinite(values)].astype(np.float64))
@@ -134,7 +149,7 @@ def bound_of(values: np.ndarray) -> float:
 
 
 def _facts(arrays: TraceStep, row: int) -> list[str]:
-    facts = [f"response {row}"]
+    facts = [f"response {arrays.response_index[row]}"]
     if arrays.group_id is not None:
         facts.append(f"group {arrays.group_id[row]}")
     if arrays.accepted is not None:
@@ -191,7 +206,7 @@ def _extremes(
 def _group_table(arrays: TraceStep, values: np.ndarray, rows: list[int], metric: Metric, group: int) -> Table:
     """One line a response; what the trace does not hold has no column."""
     table = Table(title=f"responses of group {group}")
-    columns: dict[str, list[str]] = {"response": [str(row) for row in rows]}
+    columns: dict[str, list[str]] = {"response": [str(number) for number in arrays.response_index[rows]]}
     if arrays.accepted is not None:
         columns["verdict"] = [arrays.verdict(row) for row in rows]
     if arrays.reward is not None:

@@ -21,6 +21,7 @@ from archer.errors import ArcherError
 from archer.files import replace_atomically
 from archer.trace import files, manifest
 from archer.trace.arrays import FORMAT_VERSION, TRACE_KINDS, TraceKind
+from archer.trace.deltas import encoded
 from archer.trace.files import TraceSummary, read_summary, write_summary
 from archer.trace.joined import own_arrays
 from archer.trace.manifest import StepStatistics
@@ -265,7 +266,7 @@ class TraceWriter:
             self._beside.flush()  # a kill must not leave a file that refers to none
         start = time.perf_counter()
         path = self.folder / files.STEPS_FOLDER / files.step_file_name(step)
-        content = own_arrays(arrays) if refers else arrays.arrays()
+        content = own_arrays(arrays) if refers else encoded(arrays.arrays())
         size = replace_atomically(path, lambda file: write_npz(file, content), fsync=self._fsync)
         line = manifest.ManifestLine(
             step=step,

@@ -48,6 +48,25 @@ class TokenCredit:
         """Whether tokens are weighed at all."""
         return self.config.mode != "none"
 
+    def describe(self) -> str:
+        """What is weighed and what that costs, to print at a run's start; empty without a mode."""
+        if not self.active:
+            return ""
+        whose = {"both": "all"}.get(self.side, self.side)
+        lines = [f"token credit: {self.config.mode} weighs the tokens of {whose} responses"]
+        if self.scores is not None and self.scores.of == "head":
+            lines.append("by the influence of the output head, in closed form: no backward is needed")
+        elif self.scores is not None:
+            lines.append(
+                "by the influence of linear modules, which takes a forward and a backward of its own over "
+                "the groups with both verdicts: up to as long again as the update"
+            )
+        if self.config.permute:
+            lines.append("shuffled within each response: the control")
+        if self.config.anneal_steps:
+            lines.append(f"fading out after {self.config.anneal_steps} steps")
+        return ", ".join(lines)
+
     def acts_at(self, step: int) -> bool:
         """Whether tokens are weighed in a step: not once the strength has fallen to none."""
         return self.active and self.strength(step) > 0

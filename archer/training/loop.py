@@ -18,6 +18,7 @@ from archer.runs.checkpoint import Checkpoint
 from archer.runs.folder import RunFolder
 from archer.tracking import ShownResponse, StepResponse, Tracker, ValidationSample
 from archer.tracking.console import ConsoleProgress, sampled_how
+from archer.training.credit import TokenCredit
 from archer.training.progress import Outcome, Progress, StopRequest, due, run_trackers, say_accuracy
 from archer.training.traces import Traces
 
@@ -248,6 +249,9 @@ class Run:
         ]
         if facts.traced:
             lines.append(facts.traced)
+        credit = TokenCredit(self.config.algorithm.token_credit, rollout.seed).describe()
+        if credit:
+            lines.append(credit)
         if facts.overlong:
             lines.append(f"{facts.overlong:,} prompts over data.max_prompt_length left out")
         for warning in self.folder.warnings:

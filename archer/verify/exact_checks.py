@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from archer.generation.batch import micro_batch
 from archer.influence import InfluenceConfig, InfluenceTracer
-from archer.influence.config import DECODER_LINEARS, OutputFunction
+from archer.influence.config import OutputFunction
 from archer.verify.capture import (
     capture_objective,
     capture_update,
@@ -46,7 +46,7 @@ def check_factors(model: PreTrainedModel, sample: VerificationSample) -> CheckRe
     linears = {
         name: module.weight
         for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and name.rpartition(".")[2] in DECODER_LINEARS
+        if isinstance(module, nn.Linear) and module is not model.get_output_embeddings()
     }
     traced = {module.name: module for module in InfluenceTracer(model, EXACT).modules}
     errors = []

@@ -67,12 +67,13 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 def unique_names(names: list[str], folders: list[Path]) -> list[str]:
-    """Names that differ: where several are the same, as many parent folders as tell them apart stand before.
+    """Names that differ: where several are the same, as many folders as tell them apart stand before.
 
-    Two runs of one folder, which no folder tells apart, get a number.
+    The folder of the run is the first of them, unless the name says it already. Two runs of one folder, which
+    no folder tells apart, get a number.
     """
     shown = list(names)
-    parents = [folder.parent for folder in folders]
+    parents = [_unsaid(name, folder) for name, folder in zip(names, folders, strict=True)]
     for _ in range(MAX_DEPTH + 2):
         # Of one folder given twice no parent tells anything.
         distinct = Counter(name for name, _ in set(zip(shown, folders, strict=True)))
@@ -91,3 +92,12 @@ def unique_names(names: list[str], folders: list[Path]) -> list[str]:
             number += 1
         used.add(shown[place])
     return shown
+
+
+def _unsaid(name: str, folder: Path) -> Path:
+    """The innermost folder of a run that its name does not hold; a trace's own folder says nothing."""
+    place = folder.parent if folder.name in TRACE_FOLDERS else folder
+    for part in reversed(name.split("/")):
+        if place.name == part:
+            place = place.parent
+    return place

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archer.errors import ArcherError
+from archer.sign import meaning_of_sign
 from archer.trace.manifest import StepStatistics
 from archer.trace.schema import TraceStep
 from archer.trace.show import bound_of
@@ -49,6 +50,7 @@ def _run_json(number: int, run: TracedRun) -> dict[str, Any]:
             "created": reader.summary.created,
             "updated": reader.summary.updated,
             "metadata": _flat(reader.summary.metadata),
+            "reading": meaning_of_sign(reader.objective, "Red", "blue"),
             "bad_lines": [line.number for line in reader.bad_lines if not line.torn],
         }
         for reader in run.readers

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archer.errors import ArcherError
+from archer.trace import deltas
 from archer.trace.arrays import SPECS
 from archer.trace.npz import DamagedFileError, NpzReader
 from archer.trace.reader import LoadedStep, TraceReader
@@ -191,7 +192,8 @@ def extra_token_arrays(path: Path, shape: tuple[int, int]) -> tuple[dict[str, np
             members = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
     except (zipfile.BadZipFile, OSError, ValueError) as error:
         raise DamagedFileError(f"unreadable: {error}") from error
-    unknown = [name for name in dict.fromkeys(members) if name not in SPECS and 0 < len(name) <= MAX_NAME]
+    known = {*SPECS, deltas.STORED}
+    unknown = [name for name in dict.fromkeys(members) if name not in known and 0 < len(name) <= MAX_NAME]
     found: dict[str, np.ndarray] = {}
     notes: list[str] = []
     for name in unknown[:MAX_EXTRA]:

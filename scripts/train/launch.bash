@@ -15,7 +15,7 @@
 # --print-config. VERL_PG_TIMEOUT_SECONDS reaches the run as it is. With WANDB_API_KEY
 # set and not empty the run also logs to W&B (trainer.logger=[console,wandb]).
 
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
 
 archer_command() {
   if [[ -n ${ARCHER:-} ]]; then

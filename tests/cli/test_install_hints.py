@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from archer.engines.verl import versions
-from archer.errors import ArcherError
+from archer.errors import ArcherError, install_hint
 from archer.viewer.app import app_maker, in_gradio
 from archer.viewer.runs import Library
 
@@ -46,6 +46,10 @@ def test_the_gradio_host_names_its_extra(monkeypatch):
     with pytest.raises(ArcherError, match="leave --gradio out") as error:
         in_gradio(None)  # type: ignore[arg-type]
     assert extra_installed_by(str(error.value)) == "gradio"
+
+
+def test_without_a_checkout_the_installed_package_is_given_the_extra(tmp_path):
+    assert install_hint("viewer", checkout=tmp_path) == 'pip install "archer-rl[viewer]"'
 
 
 def test_the_extras_exist():

@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "archer"
 FLOORS = (
     ("errors",),
-    ("files", "settings"),
+    ("files", "settings", "sign"),
     ("plugins",),
     ("algorithms", "influence", "trace", "rewards", "tracking"),
     ("data", "diagnosis"),

@@ -372,3 +372,16 @@ def test_groups_of_different_mini_batches_are_scored_under_their_own_weights(pro
     problem.update(alone, [[4, 5, 6]])
     again = alone.scores(problem.groups[1:2], dtype=torch.float64)
     assert_same_scores({row: scores[row] for row in again}, again)
+
+
+@pytest.mark.parametrize("how", ["wrapped", "in place"])
+def test_a_model_compiled_before_the_first_capture_runs_uncompiled_inside_it(how):
+    expected = traced_scores(Problem(tiny_model()), traced_config())
+    problem = Problem(tiny_model())
+    if how == "wrapped":
+        problem.model = torch.compile(problem.model, backend="eager")
+    else:
+        problem.model.compile(backend="eager")
+    with torch.no_grad():
+        problem.log_probs(problem.batch([0, 1]))  # compiled without hooks
+    assert_same_scores(traced_scores(problem, traced_config()), expected)

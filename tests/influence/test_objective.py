@@ -219,9 +219,67 @@ def test_multiples_hold_per_response_and_within_the_tolerance():
     real = torch.tensor([1.0, 2.0, -1.0, -1.0, 0.0])
     wanted = torch.tensor([3.0, 6.0, 1.0, 1.0, 0.0])
     found, holds = response_multiples(real, wanted, row, 3, 1e-6)
-    assert found.tolist() == [3.0, -1.0, 0.0] and holds
+    assert found.tolist() == [3.0, -1.0, 0.0] and holds.tolist() == [True, True, True]
     bent = wanted + torch.tensor([0.0, 0.01, 0.0, 0.0, 0.0])
-    assert not response_multiples(real, bent, row, 3, 1e-6)[1]
-    assert response_multiples(real, bent, row, 3, 1e-2)[1]
-    assert not response_multiples(real, torch.ones(5), row, 3, 1e-6)[1]
-    assert not response_multiples(real, wanted, row, 3, 0.0)[1], "a tolerance of 0 accepts nothing"
+    assert response_multiples(real, bent, row, 3, 1e-6)[1].tolist() == [False, True, True]
+    assert response_multiples(real, bent, row, 3, 1e-2)[1].all()
+    assert response_multiples(real, torch.ones(5), row, 3, 1e-6)[1].tolist() == [False, True, False]
+    not_finite = torch.tensor([torch.nan, 2.0, -1.0, -1.0, 0.0])
+    assert response_multiples(not_finite, wanted, row, 3, 1e-6)[1].tolist() == [False, True, True]
+    assert not response_multiples(real, wanted, row, 3, 0.0)[1].any(), "a tolerance of 0 accepts nothing"
+
+
+def silent(problem: Problem, rows: tuple[int, ...]) -> Problem:
+    """Responses without advantage: their real gradients are zero."""
+    problem.advantages = problem.advantages.clone()
+    problem.advantages[list(rows)] = 0.0
+    return problem
+
+
+@pytest.mark.parametrize("objective", ["log_prob", "log_prob_reward"])
+@pytest.mark.parametrize("how", ["plain", "packed", "non-reentrant", "reentrant"])
+def test_only_a_response_without_advantage_is_run_backward_again(objective, how):
+    problem = Problem(tiny_model())
+    if "reentrant" in how:
+        problem.model.train()
+        problem.model.gradient_checkpointing_enable({"use_reentrant": how == "reentrant"})
+        problem.model.enable_input_require_grads()
+    expected, _ = run(problem, output_function=objective, proportionality_tolerance=0.0)
+    silent(problem, (1, 4))
+    tracer = InfluenceTracer(problem.model, traced_config(output_function=objective))
+    micro_batches = [[0, 4, 1], [2, 5, 6], [3], [7, 8]]
+    problem.update(tracer, micro_batches, "packed" if how == "packed" else "right")
+    metrics = tracer.metrics()
+    assert metrics["influence_trace/debug_second_backwards"] == 1, "one micro-batch holds both of them"
+    assert metrics["influence_trace/debug_partly_rescaled_micro_batches"] == 1
+    assert metrics["influence_trace/debug_rescaled_micro_batches"] == 3
+    assert_same_scores(tracer.scores(problem.groups, dtype=torch.float64), expected)
+
+
+def test_parameter_gradients_are_bit_for_bit_the_same_beside_a_response_without_advantage():
+    problem = silent(Problem(tiny_model()), (1,))
+    batch = problem.batch(problem.rows)
+    problem.loss(problem.log_probs(batch)[0], batch).backward()
+    plain = [p.grad for p in problem.model.parameters()]
+    problem.model.zero_grad()
+    run(problem, output_function="log_prob")
+    assert all(torch.equal(p.grad, g) for p, g in zip(problem.model.parameters(), plain, strict=True))
+
+
+def test_responses_that_are_not_selected_never_cost_a_backward(problem):
+    """Those of prompt c have no contrast and so, with group-relative advantages, no advantage either."""
+    silent(problem, (7, 8))
+    expected, metrics = run(problem, output_function="log_prob")
+    assert metrics["influence_trace/debug_second_backwards"] == 1
+    tracer = InfluenceTracer(problem.model, traced_config(output_function="log_prob"))
+    rows = tracer.select(problem.groups).rows
+    batch = problem.batch(problem.rows)
+    with tracer.capture(batch.layout.only(rows)):
+        log_probs, where = problem.log_probs(batch)
+        loss = problem.loss(log_probs, batch)
+        tracer.watch(loss, log_probs, where)
+        loss.backward()
+    metrics = tracer.metrics()
+    assert metrics["influence_trace/debug_second_backwards"] == 0
+    assert metrics["influence_trace/debug_rescaled_micro_batches"] == 1
+    assert_same_scores(tracer.scores(problem.groups, dtype=torch.float64), expected)

@@ -6,7 +6,16 @@ from torch import nn
 
 from archer.errors import ArcherError
 from archer.influence import Group, InfluenceConfig, InfluenceTracer, Layout
-from archer.influence.solve import check_solved, damping, dual_inverses, primal_inverse, token_dual, use_dual
+from archer.influence.solve import (
+    Dual,
+    check_solved,
+    damping,
+    dual_inverses,
+    noise_floor,
+    primal_inverse,
+    token_dual,
+    use_dual,
+)
 
 
 def response_gradients(R: int, D: int) -> torch.Tensor:
@@ -77,3 +86,31 @@ def test_too_little_damping_is_told_by_the_tracer_which_stays_usable(source, sol
         with pytest.raises(ArcherError, match=r"raise trainer\.influence_trace\.reg_lambda"):
             tracer.scores([Group("a", (0, 1, 2, 3), (True, False, True, False))])
         assert tracer.captured == ()
+
+
+def test_a_trace_of_pure_rounding_is_not_damped_by_itself():
+    """lambda is made of at least (32 eps)^2 of the largest module's trace; others keep theirs bit for bit."""
+    generator = torch.Generator().manual_seed(0)
+    ordinary = torch.randn(1, 1, 4, 6, generator=generator)
+    noise = 1e-8 * torch.randn(1, 1, 4, 6, generator=generator)
+    largest = ordinary.square().sum((2, 3)).amax(0)
+    floor = noise_floor(largest, torch.float32)
+    assert float(floor) == pytest.approx((32 * 2.0**-23) ** 2 * float(largest))
+    alone, _ = dual_inverses([ordinary, noise], 0.0, "kernel_trace")
+    with_floor, floored = dual_inverses([ordinary, noise], 0.0, "kernel_trace", floor)
+    assert torch.equal(alone.inverse_kernel, with_floor.inverse_kernel)
+    contrast = torch.tensor([[[1.0, 1.0, -1.0, -1.0]]])
+    full, _ = dual_inverses([noise, ordinary], 0.0, "kernel_trace")
+
+    def weight(dual: Dual, G: torch.Tensor) -> float:
+        """How far scores reach: <q, g> over the rows themselves."""
+        return float((dual.directions(contrast, G) * G[:, :, :1]).sum().abs())
+
+    assert weight(floored, noise) < 1e-3 * weight(full, noise)
+    primal = primal_inverse((noise[0, 0].T @ noise[0, 0]).double(), 4, 0.0, "kernel_trace", floor[0])
+    torch.testing.assert_close(
+        primal.directions(contrast[0].double(), noise[0, 0].double()),
+        floored.directions(contrast, noise)[0, 0].double(),
+        rtol=1e-4,
+        atol=0,
+    )

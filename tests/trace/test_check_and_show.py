@@ -120,7 +120,7 @@ def test_a_long_list_of_problems_is_cut(run_folder, step):
 
 @pytest.mark.parametrize("metric", ["entropy", "influence"])
 def test_nothing_in_a_trace_reaches_the_terminal_as_a_control_sequence(run_folder, metric):
-    text = shown(run_folder / "influence_trace", metric=metric, group=0, response=0)
+    text = shown(run_folder / "influence_trace", metric=metric, group=0)
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\u200b]", text)
     assert "␛[31mred␇\\x9b2J\\u202egnp\\u200b" in text
     assert "[bold]line␊" in text
@@ -137,9 +137,11 @@ def test_colour_codes_are_the_only_escapes_on_a_colour_terminal(run_folder):
 
 def test_the_view_holds_facts_tokens_and_the_most_extreme_ones(run_folder):
     arrays = TraceReader(run_folder / "influence_trace").read(1).arrays
-    text = shown(run_folder / "influence_trace", metric="influence", response=1, top=2)
+    number = int(arrays.response_index[1])  # its number in the step, which has more responses than this trace
+    assert number != 1
+    text = shown(run_folder / "influence_trace", metric="influence", response=number, top=2)
     verdict = "accepted" if arrays.accepted[1] else "rejected"
-    assert f"step 1 · response 1 · group 0 · {verdict} · reward {arrays.reward[1]:g}" in text
+    assert f"step 1 · response {number} · group 0 · {verdict} · reward {arrays.reward[1]:g}" in text
     valid = arrays.influence[1][arrays.response_mask[1]]
     rows = [line for line in text.splitlines() if "│ top" in line or "│ bottom" in line]
     assert len(rows) == min(2, valid.size) * 2
@@ -159,7 +161,13 @@ def test_a_group_is_listed_with_what_is_known_of_its_responses(run_folder):
         values = np.abs(arrays.influence[row][arrays.response_mask[row]].astype(np.float64))
         mean = values[np.isfinite(values)].mean()
         verdict = "accepted" if arrays.accepted[row] else "rejected"
-        cells = [str(row), verdict, f"{arrays.reward[row]:g}", str(arrays.lengths[row]), f"{mean:#.4g}"]
+        cells = [
+            str(arrays.response_index[row]),
+            verdict,
+            f"{arrays.reward[row]:g}",
+            str(arrays.lengths[row]),
+            f"{mean:#.4g}",
+        ]
         assert [cell.strip() for cell in line.strip("│").split("│")] == cells
 
 

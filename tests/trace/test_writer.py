@@ -13,6 +13,7 @@ import pytest
 from archer.errors import ArcherError
 from archer.trace import writer as writer_module
 from archer.trace.check import check_trace
+from archer.trace.deltas import encoded
 from archer.trace.reader import TraceReader
 from archer.trace.vocab import Vocab
 from archer.trace.writer import NullTraceWriter, TraceWriter
@@ -30,11 +31,13 @@ def test_every_array_comes_back_bit_by_bit_and_plain_numpy_reads_it(tmp_path, st
         writer.write(1, made)
     read = TraceReader(tmp_path).read(1)
     plain = np.load(tmp_path / "steps/step_000001.npz", allow_pickle=False)
-    assert set(plain.files) == set(made.arrays()) == set(read.arrays.arrays())
-    for name, array in made.arrays().items():
-        for other in (plain[name], read.arrays.arrays()[name]):
-            assert other.dtype == array.dtype
-            assert other.tobytes() == array.tobytes()
+    stored = encoded(made.arrays())
+    assert set(plain.files) == set(stored)
+    for expected, found in ((stored, plain), (made.arrays(), read.arrays.arrays())):
+        assert set(expected) == set(found)
+        for name, array in expected.items():
+            assert found[name].dtype == array.dtype
+            assert found[name].tobytes() == array.tobytes()
     assert read.notes == ()
 
 

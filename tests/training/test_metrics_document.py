@@ -33,6 +33,7 @@ EVERYTHING = (
     "algorithm.rollout_correction.rollout_is_batch_normalize=True",
     "trainer.log_step_responses=1",
     "trainer.diagnose=True",
+    "algorithm.token_credit.mode=nthr",
     "trainer.influence_trace.enable=False",
 )
 REWARD = """

@@ -58,6 +58,8 @@ def test_the_demo_opens_at_the_wrong_step_of_a_real_model(page: Page, demo: str)
     expect(page.locator(".pair .responsetitle").nth(0)).to_contain_text("Response 111 rejected")
     expect(page.locator(".pair .responsetitle").nth(1)).to_contain_text("accepted")
     expect(page.locator(".inspector .chosen")).to_have_text("·+")
+    expect(page.get_by_role("heading", level=1)).to_be_in_viewport()
+    assert page.evaluate("scrollY") == 0, "head, strips and the marked token fit one screen"
     facts = page.locator(".inspector dl").inner_text()
     assert "−298.2" in facts and "0.2693" in facts
     box = token_box(page, 148)
@@ -70,6 +72,32 @@ def test_the_demo_opens_at_the_wrong_step_of_a_real_model(page: Page, demo: str)
     page.locator(".brand").click()
     page.locator(".runview").wait_for()
     page.locator(".runview").get_by_role("heading").first.wait_for()
+
+
+def test_a_narrow_window_has_both_legends_of_two_responses_and_one_of_one(
+    new_page: Callable[..., Page], demo: str
+) -> None:
+    page = new_page(width=1000)
+    go(page, demo, "#40/13/111?beside=nearest")
+    shown(page, "0/40/13/111")
+    heads = [page.locator(f'.panehead[data-pane="{pane}"]') for pane in (0, 1)]
+    boxes = [head.bounding_box() for head in heads]
+    assert boxes[0] and boxes[1]
+    assert boxes[0]["x"] == boxes[1]["x"] and boxes[1]["y"] >= boxes[0]["y"] + boxes[0]["height"]
+    assert all(box["width"] > 700 and box["height"] < 90 for box in boxes if box)
+    page.get_by_role("button", name="Two metrics").click()
+    expect(heads[1]).to_be_hidden()
+    expect(heads[0]).to_be_visible()
+
+
+def test_a_list_of_tokens_keeps_its_verdicts_in_a_narrow_window(
+    new_page: Callable[..., Page], demo: str
+) -> None:
+    page = new_page(width=1000)
+    go(page, demo, "#40?look=lowest")
+    table = page.locator(".stepview table").first
+    expect(table.locator("tbody tr").first.locator("td").last).to_have_text("rejected")
+    assert table.evaluate("node => node.offsetWidth <= node.parentElement.clientWidth")
 
 
 def test_which_sentence_is_wrong_takes_one_click(page: Page, demo: str) -> None:

@@ -196,6 +196,13 @@ def test_a_word_over_the_whole_run_takes_two_clicks(page: Page, small: str) -> N
     expect(page.locator(".inspector .chosen")).to_have_text("·so")
 
 
+def test_a_word_that_is_nowhere_counts_zero_not_half_of_minus_one(page: Page, small: str) -> None:
+    go(page, small, "#?page=search&sq=zebra")
+    expect(page.locator(".runsearchview .lead")).to_contain_text("0 matches in 0 of 40 responses")
+    chart = page.locator(".runsearchview .chart canvas").first
+    expect(chart).to_have_attribute("aria-label", "Matches, 5 steps, from 0 to 0")
+
+
 def test_expressions_are_searched_refused_and_ended(page: Page, small: str) -> None:
     go(page, small, "#?page=search&smode=regex")
     field = page.locator("#runsearch")

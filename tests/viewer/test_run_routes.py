@@ -109,6 +109,13 @@ def test_the_same_folder_twice_gets_two_names() -> None:
     assert unique_names(["a", "a", "b"], [Path("/x/a"), Path("/y/a"), Path("/b")]) == ["x/a", "y/a", "b"]
 
 
+def test_runs_of_one_experiment_are_told_apart_by_their_own_folders() -> None:
+    """The embedded default calls every run `arithmetic`, wherever trainer.default_local_dir puts it."""
+    folders = [Path("/x/lr-1"), Path("/x/lr-2"), Path("/x/lr-2/val_trace"), Path("/y/lr-1/entropy_trace")]
+    names = ["sums", "sums", "sums/val_trace", "sums"]
+    assert unique_names(names, folders) == ["x/lr-1/sums", "lr-2/sums", "sums/val_trace", "y/lr-1/sums"]
+
+
 def test_the_telling_group_is_mixed_and_newest(tmp_path: Path) -> None:
     uniform = make_step(9, accepted=np.ones(8, dtype=bool))
     run = make_run(tmp_path / "run", 2)

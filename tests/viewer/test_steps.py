@@ -100,6 +100,14 @@ def test_further_per_token_arrays_are_found_in_the_file(run_folder: Path, tmp_pa
     np.testing.assert_array_equal(data.metric("surprise"), surprise)
 
 
+def test_how_an_array_is_stored_is_no_metric_of_its_own(tmp_path: Path) -> None:
+    rollout = np.full((8, len(TEXT)), -1.0)
+    folder = write_trace(tmp_path / "run" / "influence_trace", {1: make_step(rollout_log_probs=rollout)})
+    names = list(load_step(TracedRun(folder), 1).metrics)
+    assert "rollout_log_prob" in names
+    assert not [name for name in names if "delta" in name]
+
+
 def test_older_traces_without_groups_are_grouped_by_uid(tmp_path: Path) -> None:
     step = make_step()
     held = step.arrays()

@@ -140,7 +140,8 @@ class LocalEngine:
         traced = ""
         if self.config.trainer.influence_trace.enable:
             with compute.autocast():  # what the factors will be stored in
-                traced = self.trainer.recorder.tracer.describe()
+                responses = self.config.actor_rollout_ref.rollout.n
+                traced = self.trainer.recorder.tracer.describe(responses)
         every = sum(p.numel() for p in self.generation.model.parameters())
         trained = sum(p.numel() for p in self.trainer.parameters)
         whole = self.generation.adapters is None

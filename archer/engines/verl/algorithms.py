@@ -17,6 +17,7 @@ from archer.algorithms.policy_losses.base import LossInputs
 from archer.algorithms.token_classes import reasoning_tokens
 from archer.config.actor import ActorConfig
 from archer.config.root import TrainConfig
+from archer.engines.verl.credit import WEIGHTS
 from archer.engines.verl.traced_update import ROW_ID
 from archer.engines.verl.translate import ESTIMATOR_PREFIX, estimator_name
 from archer.training.metrics import TokenSums
@@ -69,10 +70,12 @@ class RankLoss:
         entropy = old_entropy
         if "entropy" in model_output:
             entropy = no_padding_2_padding(model_output["entropy"], data)
+        advantages = data["advantages"].to_padded_tensor(0.0)
+        weights = _optional(data, WEIGHTS)
         inputs = LossInputs(
             log_probs=no_padding_2_padding(model_output["log_probs"], data),
             old_log_probs=data["old_log_probs"].to_padded_tensor(0.0),
-            advantages=data["advantages"].to_padded_tensor(0.0),
+            advantages=advantages if weights is None else advantages * weights,
             mask=mask,
             reasoning=reasoning_tokens(old_entropy, mask, self.config.token_entropy_quantile),
             rollout_is_weights=_optional(data, "rollout_is_weights"),

@@ -9,10 +9,14 @@ import transfer_queue as tq
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 
+from archer.data.prompts import Prompt
 from archer.engines.verl.buffer import JudgedRow, group_of
 from archer.engines.verl.worker import RankUpdate
+from archer.trace.vocab import Vocab
+from archer.training.credit import Credit
 from archer.training.marks import MarkMaker, UpdateView
 from archer.training.metrics import response_metrics
+from archer.training.mistakes import first_mistakes
 from archer.training.traces import StepRecord
 
 FIELDS = [
@@ -97,21 +101,47 @@ class StepRows:
         )
         return torch.stack([row.sum() for row in data["token_level_rewards"].unbind()]).float()
 
+    def credit_data(self) -> dict[str, torch.Tensor]:
+        """What token credit reads of every response, [N, L]: under the policy before the update."""
+        fields = ["response_mask", "old_log_probs", "entropy", "advantages"]
+        data = tq.kv_batch_get(keys=list(self.keys), partition_id=self.partition, select_fields=fields)
+        found = {name: padded(data[name]) for name in fields}
+        return {
+            "mask": found["response_mask"].bool(),
+            "log_probs": found["old_log_probs"],
+            "entropy": found["entropy"],
+            "advantages": found["advantages"],
+        }
+
+    def first_mistakes(self, prompts: Mapping[int, Prompt], vocab: Vocab) -> torch.Tensor:
+        """Mark the first wrong token of each response, [N, L]; prompts: by their place in the dataset."""
+        fields = ["response_mask", "responses", "index"]
+        data = tq.kv_batch_get(keys=list(self.keys), partition_id=self.partition, select_fields=fields)
+        return first_mistakes(
+            [prompts[int(index)] for index in data["index"]],
+            padded(data["responses"]),
+            padded(data["response_mask"]).bool(),
+            torch.tensor([row.finished for row in self.judged]),
+            vocab,
+        )
+
     def record(
         self,
         step: int,
         updates: Sequence[RankUpdate],
         mini_batches: Sequence[Sequence[Sequence[int]]],  # rows of each portion of each
         marks: MarkMaker,
+        credit: Credit | None = None,
     ) -> StepRecord:
         """Fetch what is traced of every response; what the update did follows from what its ranks saw."""
         data = tq.kv_batch_get(keys=list(self.keys), partition_id=self.partition, select_fields=FIELDS)
         learnt = mask = padded(data["response_mask"]).bool()
+        advantages = padded(data["advantages"])
         view = UpdateView(
             log_probs=_gathered(updates, mask.shape),
             old_log_probs=padded(data["old_log_probs"]),
             entropy=padded(data["entropy"]),
-            advantages=padded(data["advantages"]),
+            advantages=advantages if credit is None else advantages * credit.weights,
             mask=learnt,
             rollout_is_weights=optional(data, "rollout_is_weights"),
         )
@@ -128,7 +158,7 @@ class StepRows:
             mask=mask,
             entropy=view.entropy,
             log_probs=padded(data["old_log_probs"]),
-            advantages=view.advantages,
+            advantages=advantages,
             scores=torch.tensor([row.score for row in self.judged]),
             correct=torch.tensor(self.correct),
             unjudged=torch.tensor(self.unjudged),
@@ -138,6 +168,7 @@ class StepRows:
             finished=torch.tensor([row.finished for row in self.judged]),
             rollout_log_probs=optional(data, "rollout_log_probs"),
             marks=marks(view, batches) if any(update.log_probs for update in updates) else None,
+            credit=credit,
         )
 
 

@@ -30,6 +30,7 @@ from archer.engines.verl.translate import (
     translate,
 )
 from archer.engines.verl.verl_keys import rule_of
+from archer.training.credit import TokenCredit
 
 HEAD = "lm_head"
 OPEN = ("ray_kwargs.ray_init.",)
@@ -143,6 +144,8 @@ def check_traceable(config: TrainConfig, tree: DictConfig) -> None:
     problems = [*_always(config, tree)]
     if config.trainer.influence_trace.enable:
         problems += _influence(config, tree)
+    if config.algorithm.token_credit.mode != "none":
+        problems += _credit(config, tree)
     if config.trainer.entropy_trace.enable or config.trainer.influence_trace.enable:
         problems += _entropy(tree)
     if problems:
@@ -193,6 +196,38 @@ def _entropy(tree: DictConfig) -> Iterator[str]:
             "algorithm.rollout_correction.bypass_mode=True skips the pass that computes entropies, so "
             "nothing can be traced: set it to False, or trainer.entropy_trace.enable and "
             "trainer.influence_trace.enable to False"
+        )
+
+
+def _credit(config: TrainConfig, tree: DictConfig) -> Iterator[str]:
+    chosen = config.algorithm.token_credit
+    credit = TokenCredit(chosen, seed=0)
+    which = f"algorithm.token_credit.mode={chosen.mode}"
+    if OmegaConf.select(tree, "algorithm.rollout_correction.bypass_mode"):
+        yield (
+            f"{which} reads the policy's log-probs and entropies, which "
+            "algorithm.rollout_correction.bypass_mode=True does not compute: set it to False"
+        )
+    if credit.scores is None:
+        return
+    instead = "or choose a mode that reads no influence (spare_confident, entropy_top, neg_log_prob)"
+    if credit.scores.anchors != "contrast":
+        yield "algorithm.token_credit.anchors=accepted needs engine=local: leave it at contrast"
+    if config.sequence_parallel_size > 1:
+        yield (
+            f"{which} compares responses, whose tokens "
+            f"actor_rollout_ref.actor.ulysses_sequence_parallel_size={config.sequence_parallel_size} spreads "
+            f"over ranks: set it to 1, {instead}"
+        )
+    if tree.actor_rollout_ref.model.use_fused_kernels and credit.scores.of == "head":
+        yield (
+            f"{which} reads the head's logits, which actor_rollout_ref.model.use_fused_kernels=True never "
+            f"makes: set it to False, {instead}"
+        )
+    if tree.actor_rollout_ref.actor.strategy == "fsdp":
+        yield (
+            f"{which} reads modules, whose weights actor_rollout_ref.actor.strategy=fsdp flattens: leave it "
+            f"at fsdp2, {instead}"
         )
 
 

@@ -11,11 +11,13 @@ from torch import Tensor, nn
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
 
-from archer.engines.verl.influence import Portion, RankRecorder, TracedRows
+from archer.engines.verl.credit import HeadRecorder
+from archer.engines.verl.influence import Portion, RankRecorder, RankTrace, TracedRows, TracePlan
 from archer.engines.verl.log_probs import chunked_log_probs, exact_entropies
 from archer.errors import ArcherError
 from archer.generation.model import disable_dropout
-from archer.influence import InfluenceConfig
+from archer.influence import InfluenceConfig, Layout
+from archer.training.credit import TokenCredit
 
 LossFunction = Callable[..., tuple[Tensor, dict[str, Any]]]
 
@@ -32,15 +34,30 @@ class TracedUpdate(FSDPEngine):
     """
 
     recorder: RankRecorder | None = None
+    head: HeadRecorder | None = None  # for token credit by the head's influence
+    credit_recorder: RankRecorder | None = None  # for token credit by the influence of any modules
+    reading_credit = False  # whether this is no update, but the pass that the latter is read from
     skip_optimizer_step = False
     skipped_updates = 0
     _last_portion = True
 
     def trace(self, config: InfluenceConfig) -> RankRecorder:
         """Capture influence in the backward passes of this engine."""
-        ranks = dist.group.WORLD if dist.get_world_size() > 1 else None
-        self.recorder = RankRecorder(self.module, config, ranks)
+        self.recorder = RankRecorder(self.module, config, self._ranks)
         return self.recorder
+
+    def read_for(self, credit: TokenCredit, temperature: float) -> None:
+        """Prepare to read the influence that a mode of token credit wants, if it wants any."""
+        if credit.scores is None:
+            return
+        if credit.scores.of == "head":
+            self.head = HeadRecorder(self.module, credit, temperature, self._ranks)
+        else:
+            self.credit_recorder = RankRecorder(self.module, credit.tracer_config(), self._ranks)
+
+    @property
+    def _ranks(self) -> "dist.ProcessGroup | None":
+        return dist.group.WORLD if dist.get_world_size() > 1 else None
 
     def forward_backward_batch(
         self, data: TensorDict, loss_function: LossFunction, forward_only: bool = False
@@ -81,14 +98,40 @@ class TracedUpdate(FSDPEngine):
         self, micro_batch: TensorDict, loss_function: LossFunction, forward_only: bool
     ) -> tuple[Tensor, dict[str, Any]]:
         """Run the forward of a micro-batch, captured when it is one of those to be traced."""
-        recorder = self.recorder
+        recorder, head = self.recorder, self.head
+        if forward_only and head is not None and head.active:
+            rows = traced_rows(micro_batch, head)
+            tokens = micro_batch["responses"].values()
+            with head.reading(rows, self._layout(micro_batch, rows), tokens):
+                return super().forward_step(micro_batch, loss_function, forward_only)
         if forward_only or recorder is None or not recorder.active:
             return super().forward_step(micro_batch, loss_function, forward_only)
         rows = traced_rows(micro_batch, recorder)
-        packed = tu.get_non_tensor_data(micro_batch, "use_remove_padding", True)
-        length = int(micro_batch["input_ids"].offsets()[-1])
-        recorder.open(rows.packed(self._get_packed_pad_size(length)) if packed else rows.padded())
+        recorder.open(self._layout(micro_batch, rows))
         return super().forward_step(micro_batch, watched(loss_function, recorder, rows), forward_only)
+
+    def _layout(self, micro_batch: TensorDict, rows: TracedRows) -> Layout:
+        if not tu.get_non_tensor_data(micro_batch, "use_remove_padding", True):
+            return rows.padded()
+        length = int(micro_batch["input_ids"].offsets()[-1])
+        return rows.packed(self._get_packed_pad_size(length))
+
+    def begin_credit(self, plan: TracePlan) -> None:
+        """Read influence for token credit, until `finish_credit`, from what looks like an update."""
+        assert self.credit_recorder is not None
+        self.credit_recorder.begin(plan)
+        self._set_aside, self.recorder = self.recorder, self.credit_recorder
+        self.reading_credit = True
+
+    def finish_credit(self) -> RankTrace:
+        """Return the scores; updates are updates again."""
+        assert self.credit_recorder is not None
+        self.recorder, self.reading_credit = self._set_aside, False
+        return self.credit_recorder.finish()
+
+    def lr_scheduler_step(self) -> Any:
+        """Step the schedule, unless this is no update."""
+        return self.lr_scheduler.get_last_lr()[0] if self.reading_credit else super().lr_scheduler_step()
 
     def prepare_model_outputs(self, *args: Any, **options: Any) -> Any:
         """Turn logits into log-probs and entropies."""
@@ -99,6 +142,9 @@ class TracedUpdate(FSDPEngine):
         """Step, and remember that the weights are others."""
         if self.recorder is not None:
             self.recorder.next_mini_batch()
+        if self.reading_credit:
+            self.optimizer.zero_grad()
+            return 0.0
         norm = self._step() if self.skip_optimizer_step else super().optimizer_step()
         self.skipped_updates += not math.isfinite(norm)
         return norm
@@ -166,7 +212,7 @@ def joined(outputs: list[dict[str, Any]]) -> dict[str, Any]:
     return first
 
 
-def traced_rows(micro_batch: TensorDict, recorder: RankRecorder) -> TracedRows:
+def traced_rows(micro_batch: TensorDict, recorder: RankRecorder | HeadRecorder) -> TracedRows:
     """Read off a micro-batch which rows it holds and where their tokens lie."""
     return TracedRows(
         rows=[recorder.row(row) for row in micro_batch[ROW_ID].reshape(-1).tolist()],

@@ -1,11 +1,13 @@
 """verl's synchronous trainer with both traces: what is sampled, captured and written in a step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import ray
 import torch
 import transfer_queue as tq
+from numpy.typing import NDArray
 from omegaconf import DictConfig
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
@@ -19,6 +21,7 @@ from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_
 from archer.algorithms.dynamic_sampling import DynamicSampling
 from archer.engines.verl.algorithms import register_estimator
 from archer.engines.verl.buffer import StepBuffer, group_of
+from archer.engines.verl.credit import WEIGHTS, weigh_step
 from archer.engines.verl.influence import TracePlan
 from archer.engines.verl.metrics import influence_metrics, update_metrics, validation_summary
 from archer.engines.verl.order import Order, PortionSize, order_rows
@@ -32,7 +35,9 @@ from archer.errors import ArcherError
 from archer.evaluation.summary import Summary
 from archer.generation.sampling import stream
 from archer.influence import Group, Selection, select_groups
+from archer.trace.vocab import vocab_from_tokenizer
 from archer.tracking import StepResponse, ValidationSample
+from archer.training.credit import Credit, TokenCredit
 from archer.training.loop import validation_at
 from archer.training.marks import MarkMaker
 from archer.training.metrics import sampling_metrics
@@ -78,6 +83,10 @@ class ArcherTrainer(PPOTrainerSync):
         self.validation = ValidationRecorder(self.settings.trainer.val_trace.max_responses)
         self.generations: list[ValidationSample] = []  # of the last validation, as many as are to be shown
         self.responses: list[StepResponse] = []  # of the last step, those to be shown
+        seed = self.settings.actor_rollout_ref.rollout.seed
+        self.credit = TokenCredit(self.settings.algorithm.token_credit, seed)
+        self.weighed: Credit | None = None  # of the step under way
+        self._scores: dict[int, NDArray[np.float32]] | None = None  # influence that the weights are made from
         self.prev_step_profile = self.curr_step_profile = self.next_step_profile = False
 
     def check_workers(self) -> None:
@@ -186,6 +195,86 @@ class ArcherTrainer(PPOTrainerSync):
         tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
         return batch
 
+    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        """Compute log-probs and entropies; the head's influence comes out of the same forward."""
+        self.weighed, self._scores = None, None
+        if self._credit_by != "head":
+            return super()._compute_old_log_prob(batch, metrics=metrics)
+        groups = self._whole_groups()
+        self.actor_rollout_wg.begin_head(frozenset(row for group in groups for row in group.rows))
+        batch = super()._compute_old_log_prob(batch, metrics=metrics)
+        self._scores = _merged(self.actor_rollout_wg.score_head(groups))
+        return batch
+
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        """Compute advantages and, where tokens are weighed, what multiplies them."""
+        batch = super()._compute_advantage(batch, metrics=metrics)
+        if self.credit.acts_at(self.global_steps):
+            with marked_timer("credit", self.timing_raw):
+                if self._credit_by == "modules":
+                    self._scores = self._influence_for_credit(batch)
+                metrics.update(self._weigh(batch))
+        return batch
+
+    @property
+    def _credit_by(self) -> str:
+        """What the influence is that this step's weights are made from: head, modules, or none."""
+        scores = self.credit.scores
+        return scores.of if scores is not None and self.credit.acts_at(self.global_steps) else ""
+
+    def _whole_groups(self) -> tuple[Group, ...]:
+        """The groups with both verdicts, but for those that did not fit into one mini-batch."""
+        split = self.order.split
+        whole = [g for g in self._prompt_groups() if not split & {self._uid(g.rows[0])}]
+        return select_groups(whole, 0).groups
+
+    def _influence_for_credit(self, batch: KVBatchMeta) -> dict[int, NDArray[np.float32]]:
+        """Have the workers run an update that is none, once over all responses."""
+        self.actor_rollout_wg.begin_credit(TracePlan.of(self.order.mini_batches, self._whole_groups(), {}))
+        actor = self.config.actor_rollout_ref.actor
+        epochs, actor.ppo_epochs = actor.ppo_epochs, 1
+        try:
+            super()._update_actor(batch, metrics={})
+        finally:
+            actor.ppo_epochs = epochs
+        return _merged([trace.scores for trace in self.actor_rollout_wg.finish_credit()])
+
+    def _weigh(self, batch: KVBatchMeta) -> dict[str, float]:
+        """Make the weights and hand them to the queue; rows that fill up a batch weigh nothing."""
+        weighed, metrics = weigh_step(
+            self.credit,
+            self.global_steps,
+            self.rows.credit_data(),
+            torch.tensor(self.rows.correct),
+            torch.tensor(self.rows.unjudged),
+            self._scores,
+            self._mistakes() if self.credit.needs_mistakes else None,
+        )
+        self.weighed = weighed
+        lengths = (
+            tq.kv_batch_get(
+                keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"]
+            )["response_mask"]
+            .offsets()
+            .diff()
+        )
+        number = {key: row for row, key in enumerate(self.rows.keys)}
+        lines = [
+            weighed.weights[number[key], :length] if key in number else torch.zeros(length)
+            for key, length in zip(batch.keys, lengths.tolist(), strict=True)
+        ]
+        fields = {WEIGHTS: torch.nested.as_nested_tensor(lines, layout=torch.jagged)}
+        tq.kv_batch_put(
+            keys=batch.keys,
+            partition_id=batch.partition_id,
+            fields=TensorDict(fields, batch_size=len(batch.keys)),
+        )
+        return metrics
+
+    def _mistakes(self) -> torch.Tensor:
+        prompts = {prompt.index: prompt for prompt in self.train_dataset.prompts}
+        return self.rows.first_mistakes(prompts, vocab_from_tokenizer(self.tokenizer))
+
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         self.actor_rollout_wg.begin_update(self._plan(), self.traces.wants(self.global_steps))
         batch = super()._update_actor(batch, metrics=metrics)
@@ -214,7 +303,8 @@ class ArcherTrainer(PPOTrainerSync):
         knobs = self.settings.trainer.influence_trace
         if not self._traces_influence:
             return TracePlan()
-        whole = [g for g in self._prompt_groups() if not self.order.split & {self._uid(g.rows[0])}]
+        split = self.order.split
+        whole = [g for g in self._prompt_groups() if not split & {self._uid(g.rows[0])}]
         self.selection = select_groups(whole, knobs.max_prompts_per_step)
         rewards = {row: judged.score for row, judged in enumerate(self.rows.judged)}
         return TracePlan.of(self.order.mini_batches, self.selection.groups, rewards)
@@ -227,11 +317,15 @@ class ArcherTrainer(PPOTrainerSync):
         return self.traces.influence.wants(self.global_steps)
 
     def _portion_size(self, lengths: list[int]) -> PortionSize | None:
-        """None where nothing is traced, or all groups are compared with each other."""
+        """None where nothing is captured in a backward, or all groups are compared with each other."""
         knobs = self.settings.trainer.influence_trace
-        if not self._traces_influence or knobs.accepted_rejected_scope != "per_prompt":
+        credited = self._credit_by == "modules"
+        if not self._traces_influence and not credited:
             return None
-        traced = frozenset(select_groups(self._prompt_groups(), knobs.max_prompts_per_step).rows)
+        if self._traces_influence and knobs.accepted_rejected_scope != "per_prompt":
+            return None
+        most = 0 if credited else knobs.max_prompts_per_step
+        traced = frozenset(select_groups(self._prompt_groups(), most).rows)
         actor = self.settings.actor_rollout_ref.actor
         return PortionSize.of(actor, data_parallel_size(self.settings), lengths, traced)
 
@@ -241,7 +335,7 @@ class ArcherTrainer(PPOTrainerSync):
         self.responses = []
         if not self.traces.wants(step) and not traced and not shown:
             return
-        record = self.rows.record(step, self.updates, self.order.mini_batches, self._marks)
+        record = self.rows.record(step, self.updates, self.order.mini_batches, self._marks, self.weighed)
         if shown:
             with marked_timer("step_responses", self.timing_raw):
                 self.responses = best_and_worst(record, shown, self.tokenizer)
@@ -297,6 +391,11 @@ class ArcherTrainer(PPOTrainerSync):
         seed = self.settings.actor_rollout_ref.actor.data_loader_seed
         generator = stream(torch.device("cpu"), seed, "mini-batches", self.global_steps)
         return torch.randperm(size, generator=generator).tolist()
+
+
+def _merged(found: Sequence[Mapping[int, NDArray[np.float32]]]) -> dict[int, NDArray[np.float32]]:
+    """The scores of all ranks; each has those of its own rows."""
+    return {row: values for scores in found for row, values in scores.items()}
 
 
 def _balance(lengths: Sequence[int], parts: int) -> list[list[int]]:

@@ -32,6 +32,7 @@ NOT_COPIED = (
     "trainer.val_trace.",
     "trainer.diagnose",
     "trainer.skip_optimizer_step",
+    "trainer.log_step_responses",
     "trainer.max_skipped_updates",
     "trainer.logger",  # so are metrics, checkpoints' names and the decision to resume
     "trainer.default_local_dir",
@@ -43,6 +44,7 @@ NOT_COPIED = (
     "trainer.max_actor_ckpt_to_keep",
     "reward.",  # responses are judged by Archer's scorer
     "algorithm.adv_estimator",  # by Archer's functions, registered under their own names
+    "algorithm.token_credit.",  # by the driver, multiplied in Archer's loss
     "algorithm.filter_groups.",  # by Archer's rule: bounded, then training on what there is
     "data.gen_batch_size",
     "actor_rollout_ref.actor.shuffle",  # whole groups, by the driver

@@ -14,10 +14,13 @@ from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 import archer.engines.verl.plugin  # noqa: F401  (registers the engine in this process)
 from archer.engines.verl.algorithms import RankLoss
 from archer.engines.verl.cluster import join_process_group
+from archer.engines.verl.credit import sum_of_log_probs
 from archer.engines.verl.influence import RankTrace, TracePlan
 from archer.engines.verl.settings import archer_config
 from archer.engines.verl.traced_update import TracedUpdate
 from archer.engines.verl.translate import threads
+from archer.influence import Group
+from archer.training.credit import TokenCredit
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,9 @@ class ArcherWorker(ActorRolloutRefWorker):
         )
         if trainer.influence_trace.enable:
             self.engine.trace(trainer.influence_trace)
+        rollout = self.settings.actor_rollout_ref.rollout
+        credit = TokenCredit(self.settings.algorithm.token_credit, rollout.seed)
+        self.engine.read_for(credit, rollout.temperature)
 
     @property
     def engine(self) -> TracedUpdate:
@@ -71,7 +77,7 @@ class ArcherWorker(ActorRolloutRefWorker):
             return parameters, ""
         computes_in = self.engine._autocast_dtype
         with torch.autocast(get_device_name(), computes_in, enabled=computes_in != torch.float32):
-            return parameters, recorder.tracer.describe()
+            return parameters, recorder.tracer.describe(self.settings.actor_rollout_ref.rollout.n)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def begin_update(self, plan: TracePlan, keeps: bool = False) -> None:
@@ -96,6 +102,32 @@ class ArcherWorker(ActorRolloutRefWorker):
             trace,
             self.loss.log_probs(),
         )
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def begin_head(self, rows: frozenset[int]) -> None:
+        """Before `compute_log_prob`: read the head's factors of these rows out of its forward."""
+        assert self.engine.head is not None
+        self.engine.head.begin(rows)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def score_head(self, groups: tuple[Group, ...]) -> dict[int, NDArray[np.float32]]:
+        """After `compute_log_prob`: the head's influence of the rows that this rank read."""
+        assert self.engine.head is not None
+        return self.engine.head.scores(groups)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def begin_credit(self, plan: TracePlan) -> None:
+        """Before `update_actor`: it is no update, but a pass that influence is read from."""
+        assert self.actor is not None
+        self.actor.set_loss_fn(sum_of_log_probs)
+        self.engine.begin_credit(plan)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def finish_credit(self) -> RankTrace:
+        """After it: the scores of the rows that this rank read."""
+        assert self.actor is not None
+        self.actor.set_loss_fn(self.loss)
+        return self.engine.finish_credit()
 
 
 class ArcherCriticWorker(TrainingWorker):

@@ -3,7 +3,7 @@
 import { cssColour, h, sizeCanvas } from "./dom.js";
 import { number } from "./format.js";
 
-function extent(columns) {
+function extremes(columns) {
   let low = Infinity;
   let high = -Infinity;
   for (const column of columns) {
@@ -13,12 +13,18 @@ function extent(columns) {
       if (value > high) high = value;
     }
   }
-  if (low > high) return [0, 1];
+  return [low, high];
+}
+
+// What an axis spans: never nothing, and nothing negative for a count that is always zero.
+function extent(columns) {
+  const [low, high] = extremes(columns);
+  if (low > high || (low === 0 && high === 0)) return [0, 1];
   return low === high ? [low - 0.5, high + 0.5] : [low, high];
 }
 
 // Round numbers over a range, some four of them; the first and the last enclose it.
-function roundTicks([low, high]) {
+export function roundTicks([low, high]) {
   const rough = (high - low) / 4;
   const unit = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 2.5, 5, 10].map((factor) => factor * unit).find((size) => size >= rough * (1 - 1e-9));
@@ -49,8 +55,11 @@ export class StepChart {
   show(lines, current, marks, format = number) {
     Object.assign(this, { lines, current, marks, format });
     this.domain = extent(lines.map((line) => line.steps));
-    const [low, high] = extent(lines.map((line) => line.values));
-    this.canvas.setAttribute("aria-label", `${this.title}, ${lines[0].steps.length} steps, from ${format(low)} to ${format(high)}`);
+    const values = lines.map((line) => line.values);
+    const [low, high] = extent(values);
+    const [least, most] = extremes(values);
+    const told = least > most ? "no values" : `from ${format(least)} to ${format(most)}`;
+    this.canvas.setAttribute("aria-label", `${this.title}, ${lines[0].steps.length} steps, ${told}`);
     this.range = low > 0 && low < 0.5 * high ? [0, high] : [low, high];
     this.ticks = this.height > 90 ? roundTicks(this.range) : [];
     if (this.ticks.length) this.range = [this.ticks[0], this.ticks[this.ticks.length - 1]];

@@ -1,9 +1,5 @@
 // What the colours of a metric mean, in one sentence, and its unit.
 
-const CONTRAST = "Red: raising this token's probability also raises that of the accepted responses and lowers that of the rejected ones of its prompt; blue: the opposite.";
-// Their gradients carry the advantage's sign already; the contrast of accepted and rejected applies it again.
-const AGREES = "Red: this token's gradient agrees with those of the accepted responses more than with those of the rejected ones of its prompt; blue: the opposite.";
-const SIGNED_TWICE = `${AGREES} The gradients are of the training objective and carry the advantage's sign, so red is not “towards the accepted”.`;
 const NO_UNIT = "No unit: a product of gradients, to be compared within a group.";
 
 const MEANINGS = {
@@ -18,16 +14,13 @@ const MEANINGS = {
   advantage: ["Red: the token is reinforced; blue: it is discouraged.", "In units of the reward after normalisation."],
 };
 
-// `metadata`: the flat metadata of the run's traces
-export function meaningOf(metric, ramp, metadata) {
-  if (metric === "influence") {
-    const of = metadata["influence_trace.output_function"] ?? null;
-    const twice = of === "training_loss" || of === "log_prob_advantage";
-    return [of === "log_prob" ? CONTRAST : twice ? SIGNED_TWICE : AGREES, NO_UNIT];
-  }
+// `reading`: what the server says of the sign of the run's influence
+export function meaningOf(metric, ramp, reading) {
+  if (metric === "influence") return [reading, NO_UNIT];
   return MEANINGS[metric] ?? [ramp === "diverging" ? "Red: above zero; blue: below." : "Stronger colour: further from zero.", ""];
 }
 
-export function metadataOf(library, run) {
-  return Object.assign({}, ...library.runs[run].traces.map((trace) => trace.metadata));
+export function readingOf(library, run) {
+  const { traces } = library.runs[run];
+  return (traces.find((trace) => trace.kind === "influence") ?? traces[0]).reading;
 }

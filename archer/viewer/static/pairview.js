@@ -38,11 +38,11 @@ export class PairView {
       return { title, heatmap, rendered, node: h("div", { class: "pairside", "data-side": side }, title, heatmap.node) };
     });
     this.next = button("Next difference", () => this.step(1), { class: "quiet", id: "next-difference" });
-    this.previous = button("Previous", () => this.step(-1), { class: "quiet", id: "previous-difference" });
+    this.previous = button("Previous difference", () => this.step(-1), { class: "quiet", id: "previous-difference" });
     this.node = h(
       "section",
       { class: "pair response", "aria-label": "Two responses side by side" },
-      h("div", { class: "pairhead" }, this.summary, this.previous, this.next),
+      h("div", { class: "pairhead" }, this.summary, h("span", { class: "pairsteps" }, this.previous, this.next)),
       h("div", { class: "grid texts" }, this.inspector, this.sides.map(({ node }) => node)),
     );
   }
@@ -120,11 +120,11 @@ export class PairView {
   showSummary() {
     const { responses, metrics } = this.view;
     const { differs, parts } = this.aligned;
-    const below = metrics[0] === metrics[1] ? "" : ` The line below a token is its ${metrics[0].replaceAll("_", " ")}.`;
+    const below = metrics[0] === metrics[1] ? "" : ` Line below: ${metrics[0].replaceAll("_", " ")}.`;
     const [left, right] = responses.map((response) => (parts < response.span ? `“${visibleBlanks(tokenText(response, parts))}”` : "the end"));
     const amount = differs[0].reduce((sum, flag) => sum + flag, 0) + differs[1].reduce((sum, flag) => sum + flag, 0);
     this.summary.textContent = amount
-      ? `They part at token ${count(parts)}: ${left} here, ${right} there. A line above marks the ${plural(amount, "token")} that only one of them has.${below}`
+      ? `They part at token ${count(parts)}: ${left} here, ${right} there. Line above: the ${plural(amount, "token")} that only one of them has.${below}`
       : `The two responses are the same.${below}`;
     this.previous.disabled = this.next.disabled = !amount;
   }

@@ -30,23 +30,23 @@ export function verdictFacts(head, row) {
   ].filter(Boolean);
 }
 
-// The heading of a response; `brief` leaves the means out.
+// The heading of a response; `brief` tells what the verdict rests on and two means in one line below it.
 export function responseTitle(head, row, brief = false) {
   const facts = [];
   if (head.verdict(row)) facts.push(head.verdict(row));
   if (head.fact(row, "reward") !== null) facts.push(`reward ${number(head.fact(row, "reward"))}`);
   facts.push(`${count(head.fact(row, "length"))} tokens`);
-  facts.push(...(brief ? means(head, row).slice(0, 2) : means(head, row)));
   if (!brief) {
+    facts.push(...means(head, row));
     facts.push(`rollout row ${head.fact(row, "response_index")}`);
     if (head.fact(row, "data_source")) facts.push(visible(head.fact(row, "data_source")));
     if ((head.fact(row, "seed") ?? -1) >= 0) facts.push(`seed ${head.fact(row, "seed")}`);
   }
-  const why = verdictFacts(head, row);
+  const why = verdictFacts(head, row).map(([name, text]) => h("div", { class: "said" }, h("b", {}, visible(name)), " ", h("span", { dir: "auto" }, visible(text))));
   return [
     verdictMark(head.verdict(row)),
     ` Response ${row} `,
     h("span", { class: "lead" }, facts.join(" · ")),
-    why.map(([name, text]) => h("div", { class: "said" }, h("b", {}, visible(name)), " ", h("span", { dir: "auto" }, visible(text)))),
+    brief ? h("div", { class: "brief" }, why, h("span", { class: "lead" }, means(head, row).slice(0, 2).join(" · "))) : why,
   ];
 }

@@ -2,6 +2,7 @@
 
 import { cssColour, h, sizeCanvas } from "./dom.js";
 import { number } from "./format.js";
+import { roundTicks } from "./chart.js";
 
 const EDGE = { left: 58, right: 10, top: 10, bottom: 30 };
 const REACH = 12; // pixels between a click and the point it means
@@ -20,6 +21,11 @@ function bounds(values, share) {
   if (last < high + core) high = last;
   const room = (high - low || Math.abs(high) || 1) * 0.03;
   return { range: [low - room, high + room], beyond: values.reduce((sum, value) => sum + (value < low || value > high ? 1 : 0), 0) };
+}
+
+// Round numbers that lie within a range.
+function inside([low, high]) {
+  return roundTicks([low, high]).filter((value) => value >= low && value <= high);
 }
 
 // `events`: {pick(index), brush({x: [low, high], y: [low, high]} | null), hover(index | null)}
@@ -103,14 +109,12 @@ export class Scatter {
     context.font = `11px ${cssColour("--sans")}`;
     context.fillStyle = cssColour("--muted");
     context.textBaseline = "top";
-    context.fillText(number(this.range.x[0], 2), EDGE.left, bottom + 5);
     context.textAlign = "center";
-    context.fillText(labels[0], EDGE.left + (width - EDGE.left - EDGE.right) / 2, bottom + 15);
+    for (const value of inside(this.range.x)) context.fillText(number(value, 2), this.toScreen(value, 0)[0], bottom + 4);
+    context.fillText(labels[0], EDGE.left + (width - EDGE.left - EDGE.right) / 2, bottom + 17);
     context.textAlign = "right";
-    context.fillText(number(this.range.x[1], 2), width - EDGE.right, bottom + 5);
-    context.fillText(number(this.range.y[1], 2), EDGE.left - 6, EDGE.top);
-    context.textBaseline = "bottom";
-    context.fillText(number(this.range.y[0], 2), EDGE.left - 6, bottom);
+    context.textBaseline = "middle";
+    for (const value of inside(this.range.y)) context.fillText(number(value, 2), EDGE.left - 6, this.toScreen(0, value)[1]);
     context.textAlign = "center";
     context.save();
     context.translate(12, (EDGE.top + bottom) / 2);

@@ -5,7 +5,7 @@ import { GroupStrips } from "./groupstrips.js";
 import { GroupTitle } from "./grouptitle.js";
 import { jumpToMatch } from "./jump.js";
 import { Legend } from "./legend.js";
-import { meaningOf, metadataOf } from "./meaning.js";
+import { meaningOf, readingOf } from "./meaning.js";
 import { PairView } from "./pairview.js";
 import { parseZoom } from "./zoom.js";
 import { prepare, unsearched } from "./search.js";
@@ -241,7 +241,7 @@ export class WorkView {
       choose(chooser, `Metric of the ${side} pane`, options, this.metrics[index], (value) => this.store.go({ [side]: value }), { class: "metric", id: `${side}-metric` });
       const metric = this.metrics[index];
       const failed = head.rowsOf(state.group).reduce((sum, row) => sum + head.failures(row, metric), 0);
-      legend.show(metric, scales[index], isDark(), meaningOf(metric, scales[index].ramp, metadataOf(library, state.run)), failed);
+      legend.show(metric, scales[index], isDark(), meaningOf(metric, scales[index].ramp, readingOf(library, state.run)), failed);
     });
   }
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from archer.algorithms.token_credit.config import token_credit_config
 from archer.config.actor import ActorConfig, LossChoice, OptimConfig, actor_config
 from archer.data.builtin import tiny_reasoner_path
 from archer.data.prompts import Prompt
@@ -59,6 +60,7 @@ class Case:
     portion: int | None = None  # tokens of a portion; None: mini-batches are not divided
     fused: bool = False  # log-probs by verl's fused kernels, without logits
     factors: bool = False  # keep the captured factors instead of scoring
+    credit: bool = False  # nothing is updated: what token credit reads
 
 
 LOG_PROB = InfluenceConfig(
@@ -89,6 +91,12 @@ CANARY = {
     "canary padded": Case(influence=HEAD, factors=True, packed=False, checkpointed=True),
     "canary shifted": Case(influence=HEAD, factors=True, shifted=True),
 }
+CREDIT = {"credit": Case(credit=True), "credit, padded": Case(credit=True, packed=False)}
+CREDIT_TEMPERATURE = 0.7
+CREDIT_MODES = {
+    "head": token_credit_config(mode="nthr", projection_dim=8),
+    "modules": token_credit_config(mode="influence", projection_dim=8),
+}
 FUSED = {  # last: verl exchanges the forward of the model's class for the rest of the process
     "fused": Case(fused=True),
     "fused, padded, second backward": Case(influence=LOG_PROB, off_policy=True, packed=False, fused=True),
@@ -97,6 +105,7 @@ FUSED = {  # last: verl exchanges the forward of the model's class for the rest 
 ALL = {
     **CASES,
     **CANARY,
+    **CREDIT,
     BF16: Case(dtype="bf16", clip_ratio=5.0),
     "lora": Case(lora_rank=4, packed=False),
     **FUSED,

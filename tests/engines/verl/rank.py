@@ -13,7 +13,20 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
 import torch.distributed as dist
-from fixed_batch import ALL, EACH, LONGEST, LR, MODEL, Case, actor, advantages, groups, responses
+from fixed_batch import (
+    ALL,
+    CREDIT_MODES,
+    CREDIT_TEMPERATURE,
+    EACH,
+    LONGEST,
+    LR,
+    MODEL,
+    Case,
+    actor,
+    advantages,
+    groups,
+    responses,
+)
 from tensordict import TensorDict
 from verl.trainer.config import CheckpointConfig
 from verl.utils import tensordict_utils as tu
@@ -23,9 +36,11 @@ from verl.workers.engine import EngineRegistry
 import archer.engines.verl.plugin  # noqa: F401
 from archer.engines.verl import influence
 from archer.engines.verl.algorithms import RankLoss
+from archer.engines.verl.credit import sum_of_log_probs
 from archer.engines.verl.order import PortionSize, order_rows
 from archer.engines.verl.traced_update import ROW_ID
 from archer.influence import Layout, select_groups
+from archer.training.credit import TokenCredit
 
 MICRO = 2  # rows
 
@@ -145,6 +160,38 @@ def run(case: Case, given: dict[str, torch.Tensor], rank: int, ranks: int):
     }
 
 
+def read_credit(case: Case, given: dict[str, torch.Tensor], rank: int, ranks: int):
+    """Influence for token credit: of the head from a forward, of the modules from a pass of its own."""
+    batch = responses()
+    owners = [row // EACH for row in range(len(batch))]
+    selected = select_groups(groups(), 0).groups
+    share = len(batch) // ranks
+    found = {}
+    for mode in CREDIT_MODES:
+        engine = make_engine(case)
+        engine.read_for(TokenCredit(CREDIT_MODES[mode], seed=0), temperature=CREDIT_TEMPERATURE)
+        order = order_rows(owners, batch.lengths.tolist(), len(batch), ranks, deal)
+        mine = order.rows[rank * share : (rank + 1) * share]
+        data = mini_batch(mine, case, given)
+        if engine.head is not None:
+            tu.assign_non_tensor(data, temperature=CREDIT_TEMPERATURE)
+            engine.head.begin(frozenset(row for group in selected for row in group.rows))
+            with engine.eval_mode(), torch.no_grad():
+                engine.infer_batch(data)
+            found[mode] = engine.head.scores(selected)
+            continue
+        before = [parameter.detach().clone() for parameter in engine.module.parameters()]
+        engine.begin_credit(influence.TracePlan.of(order.mini_batches, selected, {}))
+        with engine.train_mode():
+            engine.train_batch(data, loss_function=sum_of_log_probs)
+            rate = engine.lr_scheduler_step()
+        found[mode] = engine.finish_credit().scores
+        after = engine.module.parameters()
+        assert rate == LR and all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+        assert not engine.reading_credit and engine.recorder is None
+    return found
+
+
 def watch_reductions(engine) -> list[bool]:
     """Whether gradients went between ranks, of every micro-batch."""
     reductions: list[bool] = []
@@ -208,6 +255,9 @@ def main(rank: int, ranks: int, store: str, source: str, target: str) -> None:
     for name, case in ALL.items():
         if case.shifted:
             shift()
+        if case.credit:
+            found[name] = read_credit(case, given["on"], rank, ranks)
+            continue
         found[name] = run(case, given["off" if case.off_policy else "on"], rank, ranks)
         influence.TracedRows.packed = right
     torch.save(found, target)

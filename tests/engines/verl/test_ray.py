@@ -33,6 +33,7 @@ RUN = [
     "trainer.n_gpus_per_node=2",
     "actor_rollout_ref.rollout.n=8",
     "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=80",  # so small that a step has several portions
+    "algorithm.token_credit.mode=influence",
 ]
 
 
@@ -237,3 +238,20 @@ def test_the_validation_after_the_last_step_is_traced(resumed, steps_before, fol
     assert arrays.sample_index.tolist() == sorted(arrays.sample_index.tolist())
     assert np.isnan(arrays.entropies[arrays.response_mask]).all(), "verl's validation computes none"
     assert np.isfinite(arrays.log_probs[arrays.response_mask]).all()
+
+
+def test_tokens_of_rejected_responses_are_paid_by_their_influence(resumed, steps_before, folder):
+    """All of it in the trace: scores, the weights made from them, and what was left of the advantage."""
+    reader, seen = TraceReader(folder / "entropy_trace"), 0
+    for number in range(1, steps_before + 3):
+        step = reader.read(number).arrays
+        mask, rejected = step.response_mask, ~step.accepted[:, None]
+        assert (step.credit[mask & ~rejected] == 1).all()
+        scored = mask & rejected & np.isfinite(step.credit_score)
+        assert np.array_equal(step.credit[scored] == 0, step.credit_score[scored] > 0)
+        assert (step.paid[step.credit == 0] == 0).all()
+        seen += int((step.credit[scored] == 0).sum())
+        line = read_metrics(folder / "metrics.jsonl")[number - 1]
+        spared = (step.credit < 1) & mask & rejected
+        assert line["token_credit/spared_share"] == pytest.approx(spared.sum() / (mask & rejected).sum())
+    assert seen

@@ -30,6 +30,7 @@ def stopped(tmp_path_factory) -> tuple[str, Path]:
         "actor_rollout_ref.actor.use_kl_loss=True",
         "actor_rollout_ref.actor.ppo_mini_batch_size=2",
         "actor_rollout_ref.model.enable_gradient_checkpointing=True",
+        "algorithm.token_credit.mode=oracle",
     )
     try:
         first = folder / "checkpoints/global_step_1/archer.json"
@@ -70,3 +71,11 @@ def test_advantages_that_differ_within_a_response_take_a_second_backward(stopped
     if line["influence_trace/selected_prompts"]:
         assert line["influence_trace/debug_second_backwards"] > 0
         assert line["influence_trace/debug_rescaled_micro_batches"] == 0
+
+
+def test_the_oracle_pays_one_token_of_each_rejected_response(stopped):
+    _, folder = stopped
+    step = TraceReader(folder / "entropy_trace").read(1).arrays
+    paid = ((step.credit == 1) & step.response_mask).sum(axis=1)
+    assert (paid[~step.accepted] == 1).all()
+    assert (paid[step.accepted] == step.lengths[step.accepted]).all()

@@ -13,7 +13,6 @@ from archer.config import compose
 from archer.engines.verl import cluster, versions
 from archer.engines.verl.trainer import NOTHING, ArcherTrainer
 from archer.errors import ArcherError
-from archer.trace.writer import NullTraceWriter
 from archer.tracking import ValidationSample
 
 ROOT = Path(__file__).parents[3]
@@ -121,13 +120,14 @@ def test_the_responses_of_a_step_are_chosen_even_where_nothing_is_traced(monkeyp
         settings=compose([f"trainer.log_step_responses={wanted}"]),
         global_steps=3,
         selection=NOTHING,
-        traces=SimpleNamespace(entropy=NullTraceWriter(), write=lambda *_: None),
+        traces=SimpleNamespace(wants=lambda step: False, write=lambda *_: None),
         rows=SimpleNamespace(record=lambda step, *_: record),
         tokenizer="tokenizer",
         timing_raw={},
         updates=(),
         order=SimpleNamespace(mini_batches=[]),
         _marks=None,
+        weighed=None,
     )
     ArcherTrainer._write_traces(trainer)
     assert asked == ([(3, 2, "tokenizer")] if wanted else [])

@@ -10,11 +10,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from archer.engines.local.credit import LocalCredit
 from archer.engines.local.influence import InfluenceRecorder
 from archer.engines.local.update import Updater
 from archer.generation.batch import micro_batch
 from archer.generation.device import Compute
 from archer.generation.policy import Policy
+from archer.training.credit import TokenCredit
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -24,6 +26,9 @@ from fixed_batch import (  # noqa: E402
     BF16,
     CANARY,
     CASES,
+    CREDIT,
+    CREDIT_MODES,
+    CREDIT_TEMPERATURE,
     FUSED,
     LONGEST,
     LOSSES,
@@ -150,6 +155,33 @@ def test_the_update_is_the_local_engines(outputs, given, ranks, case):
         assert mean_over_ranks(found, name) == pytest.approx(
             result.metrics[f"actor/{name}"], rel=1e-4, abs=1e-6
         )
+
+
+def local_credit(mode: str) -> np.ndarray:
+    """The influence that the local engine's token credit reads."""
+    temperature = CREDIT_TEMPERATURE if mode == "head" else 1.0
+    model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32).eval()
+    the_policy = Policy(model, Compute(torch.device("cpu"), torch.float32), temperature)
+    credit = LocalCredit(TokenCredit(CREDIT_MODES[mode], seed=0), the_policy, actor(Case()), None)
+    batch = responses()
+    zeros = torch.zeros(batch.mask.shape)
+    step = credit.step(experience(zeros, zeros).judged, 1)
+    step.forward() if mode == "head" else step.pass_of_its_own()
+    return step.scores.numpy()
+
+
+@pytest.mark.parametrize("case", CREDIT)
+@pytest.mark.parametrize("mode", CREDIT_MODES)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_influence_for_token_credit_is_the_local_engines(outputs, ranks, mode, case):
+    expected = local_credit(mode)
+    assert np.isfinite(expected).sum() == int(responses().mask.sum()) - int(responses().mask[8:12].sum())
+    found = np.full(expected.shape, np.nan, dtype=np.float32)
+    for rank in outputs[ranks]:
+        for row, scores in rank[case][mode].items():
+            assert np.isnan(found[row]).all()
+            found[row, : len(scores)] = scores
+    assert relative_error(found, expected) < 2e-5
 
 
 @pytest.mark.parametrize("case", ["packed", "two mini-batches"])
