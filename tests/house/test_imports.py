@@ -95,9 +95,10 @@ def test_an_edge_that_goes_up_or_sideways_is_named():
     assert second.startswith("archer.trace.writer:5 imports archer.influence.config")
 
 
-def test_only_the_command_that_chooses_an_engine_knows_the_local_one():
+def test_only_what_trains_knows_the_local_engine():
+    """The command that chooses an engine, and the check that takes single steps of it."""
     knows = {module for module, target, _ in EDGES if room(target) == "engines.local"}
-    assert knows == {"archer.train"}
+    assert knows == {"archer.train", "archer.verify.one_step"}
 
 
 def test_no_module_is_its_own_import_however_far_round():
