@@ -160,7 +160,7 @@ class InfluenceTracer:
         compared = comparison_groups(selection, self.config)
         self.counters.debug_portions += bool(compared)
         device, compute = self._device, self._compute_dtype
-        scorer = Scorer(self.modules, self.config, self.counters, self._stopwatch, device, compute)
+        scorer = self._scorer(device, compute)
         try:
             found: list[tuple[Bundle, Block]] = []
             scores: list[Tensor] = []
@@ -213,6 +213,9 @@ class InfluenceTracer:
         if not self.config.enable:
             return "influence tracing is off"
         return describe(self.modules, self.config, self._factor_dtype, self._device)
+
+    def _scorer(self, device: torch.device, compute: torch.dtype) -> Scorer:
+        return Scorer(self.modules, self.config, self.counters, self._stopwatch, device, compute)
 
     def _keep(self, capture: Capture, version: int) -> None:
         objective = self._objective
