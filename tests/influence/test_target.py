@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tiny_update import RESPONSES, Problem, assert_same_scores, tiny_model, traced_config
+from tiny_update import RESPONSES, Problem, assert_same_scores, traced_config
 
 from archer.errors import ArcherError
 from archer.influence import InfluenceConfig, Layout, TargetTracer
