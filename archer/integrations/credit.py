@@ -57,11 +57,13 @@ class TrainerCredit:
         elif scores is not None:
             group = None if gather is None else torch.distributed.group.WORLD
             self.tracer = InfluenceTracer(model, self.of.tracer_config(), group)
+            head = model.get_output_embeddings()  # trainers fuse it with their log-probs: no module is called
+            self.tracer.modules = [traced for traced in self.tracer.modules if traced.module is not head]
 
     def cost(self, in_update: bool) -> str:
         """What is to be said of its cost before a run."""
         if self.tracer is not None:
-            return "token credit: a forward and a backward of its own before each update"
+            return "token credit: a forward and a backward of its own before each update, without the output head"
         if self.reader is not None and not in_update:
             return (
                 "token credit: a forward of its own before each update, unless old log-probs need it anyway"
@@ -94,7 +96,7 @@ class TrainerCredit:
     ) -> None:
         """Make the weights of a whole generation from a pass before the update; all [n, C]."""
         every = list(range(len(generation.prompts)))
-        scores = generation.scores
+        scores = None if generation.scores is None else generation.scores.clone()
         if self.reader is not None:
             assert factors is not None
             scores = self._head_scores(generation, every, factors)

@@ -47,7 +47,7 @@ CLASSES = {"subclass": ArcherGRPOTrainer, "mixin": MixedIn, "plain": GRPOTrainer
 
 def tracing(given: dict) -> Tracing:
     chosen = dict(given)
-    if chosen.get("influence"):
+    if chosen.get("influence") is not None:
         chosen["influence"] = InfluenceConfig(enable=True, **chosen["influence"])
     if "credit" in chosen:
         chosen["credit"] = token_credit_config(**chosen["credit"])
@@ -125,7 +125,7 @@ def run(fixed: Fixed, given: dict) -> None:
             error = f"{type(failure).__name__}: {failure}"
             trainer = None
     if trainer is None or trainer.accelerator.is_main_process:
-        weights = sum(float(p.double().abs().sum()) for p in model.parameters())
+        weights = sum(float(p.detach().double().abs().sum()) for p in model.parameters())
         log = {
             "history": [] if trainer is None else trainer.state.log_history,
             "weights": weights,
