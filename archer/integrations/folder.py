@@ -4,15 +4,33 @@ import logging
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+from torch import Tensor
 
 from archer.influence import InfluenceConfig
-from archer.integrations.sampled import WholeStep
 from archer.trace.reader import is_trace
 from archer.trace.vocab import vocab_from_tokenizer
 from archer.trace.writer import NullTraceWriter, StepSink, TraceWriter
+from archer.training.traces import StepRecord
 
 _logger = logging.getLogger(__name__)
+
+
+class TracedStep(Protocol):
+    """A step as it is written."""
+
+    @property
+    def record(self) -> StepRecord:
+        """All its responses."""
+
+    @property
+    def influence(self) -> Tensor:
+        """[N, L], NaN where nothing was computed."""
+
+    @property
+    def selected(self) -> list[int]:
+        """The rows that are in the influence trace."""
 
 
 class TraceFolder:
@@ -64,7 +82,7 @@ class TraceFolder:
             self.influence.truncate_after(resumed_at)
         self._refers = beside is not None and influence is not None and not influence.self_contained
 
-    def write(self, whole: WholeStep) -> None:
+    def write(self, whole: TracedStep) -> None:
         """Hand a step over."""
         record, step = whole.record, whole.record.step
         if self.entropy.wants(step):

@@ -167,7 +167,9 @@ class ArcherTrainerMixin:
         assert target is not None
         mine = range(accelerator.process_index, len(target), accelerator.num_processes)
         if not mine:
-            raise ArcherError(f"{len(target)} target examples for {accelerator.num_processes} processes: too few")
+            raise ArcherError(
+                f"{len(target)} target examples for {accelerator.num_processes} processes: too few"
+            )
         tracer.clear_target()
         trained = model.training
         model.eval()
@@ -179,7 +181,11 @@ class ArcherTrainerMixin:
                     batch = self._prepare_inputs(self.data_collator(examples))  # type: ignore[attr-defined]
                     self._verdicts(batch)
                     learnt = int((batch["labels"][:, 1:] != IGNORED).sum())
-                    mask = batch["attention_mask"] if "attention_mask" in batch else torch.ones_like(batch["labels"])
+                    mask = (
+                        batch["attention_mask"]
+                        if "attention_mask" in batch
+                        else torch.ones_like(batch["labels"])
+                    )
                     with torch.enable_grad(), tracer.capture(Layout.from_mask(mask.bool())):
                         self.compute_loss(model, dict(batch)).backward()
                     tracer.add_to_target(weight=learnt)

@@ -53,15 +53,15 @@ def local_step(
     policy = Policy(model, Compute(torch.device("cpu"), torch.float32), temperature)
     rewards = judged.scores.view(-1, SAMPLES)
     advantages = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)
-    experience = Experience(
-        judged, torch.where(judged.responses.mask, advantages.view(-1, 1), 0), None, None
-    )
+    experience = Experience(judged, torch.where(judged.responses.mask, advantages.view(-1, 1), 0), None, None)
     actor = actor_config(ppo_mini_batch_size=len(fixed.prompts), grad_clip=1e9)
     recorder = InfluenceRecorder(model, InfluenceConfig(enable=True, **influence))
     updater = Updater(policy, torch.optim.SGD(model.parameters(), lr=0.0), actor, 12, recorder=recorder)
     weighed = None
     if credit is not None:
-        weighed = LocalCredit(TokenCredit(token_credit_config(**credit), 0), policy, actor, None).step(judged, 1)
+        weighed = LocalCredit(TokenCredit(token_credit_config(**credit), 0), policy, actor, None).step(
+            judged, 1
+        )
         if not weighed.fits_in_update():
             weighed.make_ahead(weighed.pass_of_its_own(), experience.advantages)
     result = updater.update(experience, 1, traced=True, credit=weighed)

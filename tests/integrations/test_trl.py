@@ -196,9 +196,10 @@ def test_a_users_own_trainer_takes_the_mixin(runs):
 
 
 def test_what_is_right_must_be_said_where_rewards_are_several(runs):
-    assert "name the reward function whose value says what is right, one of right, shaped" in runs.log(
-        "which is right?"
-    )["error"]
+    assert (
+        "name the reward function whose value says what is right, one of right, shaped"
+        in runs.log("which is right?")["error"]
+    )
 
 
 def test_a_mode_for_the_built_in_task_is_refused(runs):
