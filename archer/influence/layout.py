@@ -186,7 +186,7 @@ class Layout:
 
     @classmethod
     def from_labels(cls, labels: Tensor, rows: Ints | None = None) -> Layout:
-        """As `from_mask`, for labels [N, width] in transformers' sense: like the input ids, -100 not traced."""
+        """As `from_mask`, for transformers' labels [N, width]: like the input ids, -100 not traced."""
         return cls.from_mask(labels != IGNORED, rows)
 
     @classmethod

@@ -5,8 +5,8 @@
     H       = sum over the training rows that are scored together of G_r G_r^T + lambda I
     score_t = <G*, H^-1 g_t>,  or <G*, g_t>            (hessian_mode=inverse, identity)
 
-With gradients of losses on both sides (`output_function=training_loss`) a positive score says that a step down
-the loss of this token brings the target's loss down: it helps.
+With gradients of losses on both sides (`output_function=training_loss`) a positive score says that a step
+down the loss of this token brings the target's loss down: it helps.
 
     tracer = TargetTracer(model, config)
     tracer.clear_target()
@@ -62,8 +62,8 @@ class TargetTracer(InfluenceTracer):
     def add_to_target(self, weight: float = 1.0) -> None:
         """Add what was captured since the last call or scores, and free its factors.
 
-        G* = sum of weight_k * gradient_k / sum of weight_k. Where each part's loss is a mean over its examples
-        (or tokens), their number is its weight.
+        G* = sum of weight_k * gradient_k / sum of weight_k. Where each part's loss is a mean over its
+        examples (or tokens), their number is its weight.
         """
         self._check_knobs()
         try:

@@ -43,7 +43,7 @@ class TrainerCredit:
         self.of = TokenCredit(config, seed)
         if self.of.needs_mistakes:
             raise ArcherError(
-                f"algorithm.token_credit.mode={config.mode} knows the first mistake of Archer's built-in task "
+                f"algorithm.token_credit.mode={config.mode} knows the first mistake of the built-in task "
                 "alone: choose another mode in another trainer"
             )
         self.reader: HeadReader | None = None
@@ -63,7 +63,9 @@ class TrainerCredit:
     def cost(self, in_update: bool) -> str:
         """What is to be said of its cost before a run."""
         if self.tracer is not None:
-            return "token credit: a forward and a backward of its own before each update, without the output head"
+            return (
+                "token credit: a forward and a backward of its own before each update; the head is left out"
+            )
         if self.reader is not None and not in_update:
             return (
                 "token credit: a forward of its own before each update, unless old log-probs need it anyway"
@@ -79,7 +81,7 @@ class TrainerCredit:
     def of_rows(
         self, generation: Generation, places: list[int], log_probs: Tensor, entropy: Tensor
     ) -> Tensor:
-        """The weights of some rows [n', C], out of their log-probs and entropies and, if need be, the head."""
+        """The weights of some rows [n', C], out of their log-probs, entropies and, if need be, the head."""
         scores = None
         if self.reader is not None:
             scores = self._head_scores(
@@ -113,8 +115,8 @@ class TrainerCredit:
     ) -> tuple[Tensor, Tensor]:
         """Forward and backward of sum_t log pi(y_t), so many rows at a time: influence in any modules.
 
-        No gradient is left behind. Returns log-probs and entropies. `layout` is given places of rows and their
-        names, -1 where a row is not compared with any.
+        No gradient is left behind. Returns log-probs and entropies. `layout` is given places of rows and
+        their names, -1 where a row is not compared with any.
         """
         assert self.tracer is not None
         parameters = [p for p in self._model.parameters() if p.requires_grad]

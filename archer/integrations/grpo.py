@@ -1,4 +1,4 @@
-"""What happens around a GRPO trainer's own methods: capture around its loss, credit, records, traces, metrics.
+"""What happens around a GRPO trainer's methods: capture around its loss, credit, records, traces, metrics.
 
 A generation of responses is divided into micro-batches; each goes once or several times through the loss.
 Influence is captured in the first of them and scored when the optimizer is about to step: responses of a

@@ -13,7 +13,7 @@ READING = InfluenceConfig(
     contrastive_agg="mean",
     reg_rule="kernel_trace",
 )
-"""Influence for reading: a positive score pulls towards the accepted responses, and away from the rejected."""
+"""Influence for reading: a positive score pulls towards the accepted responses, away from the rejected."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class Tracing:
         output_dir: the folder that `archer view` is given; None: the trainer's own `args.output_dir`.
         entropy_trace: write every response token of every step to `entropy_trace/`.
         write_every: every how many steps.
-        influence: write the groups with both verdicts to `influence_trace/`, scored in this way; None: do not.
+        influence: how the groups with both verdicts are scored for `influence_trace/`; None: not at all.
         credit: what each token is paid of its response's advantage, as `algorithm.token_credit`.
-        accepted_by: the reward function whose value says what is right, by its name. Needed where there are
+        accepted_by: the name of the reward function whose value says what is right. Needed where there are
             several; shaped rewards say nothing about it.
         accepted_above: a response is accepted where that value is above this.
-        truth_column: the column of the dataset that has the right answer, for the trace; None: `ground_truth`,
-            `answer` or `solution`, whichever there is.
+        truth_column: the column of the dataset that has the right answer, for the trace; None:
+            `ground_truth`, `answer` or `solution`, whichever there is.
         seed: of the permuted control of token credit.
     """
 
@@ -43,3 +43,7 @@ class Tracing:
     accepted_above: float = 0.0
     truth_column: str | None = None
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.output_dir is not None:  # another process may have another working folder
+            object.__setattr__(self, "output_dir", Path(self.output_dir).absolute())

@@ -1,4 +1,4 @@
-"""Sampled responses of another trainer on one process, and what becomes known of them until they are written."""
+"""Responses that another trainer sampled, and what becomes known of them until they are written."""
 
 import zlib
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Examples with labels, as a trace keeps them: the labelled tokens are the response, what stands before, the prompt."""
+"""Examples with labels in a trace: the labelled tokens are the response, what is before them the prompt."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,19 +7,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-
 from archer.influence.layout import IGNORED
 from archer.integrations.sampled import fingerprint
 from archer.rewards import RewardResult
 from archer.rewards.rules import NO_OPINION
 from archer.training.traces import StepRecord
 
-NOT_COMPUTED = "not_computed"  # summary metadata: arrays that hold NaN, which `archer trace check` then expects
+NOT_COMPUTED = (
+    "not_computed"  # summary metadata: arrays that hold NaN, which `archer trace check` then expects
+)
 
 
 @dataclass(eq=False)
 class Examples:
-    """The n examples of a micro-batch, on the CPU; tokens without a label lie in the gaps of their response."""
+    """The n examples of a micro-batch, on the CPU; tokens without a label are gaps of their response."""
 
     rows: list[int]  # names of the rows
     input_ids: Tensor  # [n, S]

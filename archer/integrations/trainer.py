@@ -4,9 +4,9 @@
 
     trainer = ArcherTrainer(..., archer=TokenTracing(target=validation_examples))   # for Trainer(...)
 
-A trainer of your own: `class Mine(ArcherTrainerMixin, MyTrainer)`. Tokens are those that `labels` name (-100: not
-learnt). Scores belong to the weights before each traced optimizer step, and go to `influence_trace/` in the
-output folder, with log-probs and entropies, for `archer view`.
+A trainer of your own: `class Mine(ArcherTrainerMixin, MyTrainer)`. Tokens are those that `labels` name (-100:
+not learnt). Scores belong to the weights before each traced optimizer step, and go to `influence_trace/` in
+the output folder, with log-probs and entropies, for `archer view`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ from transformers import Trainer, TrainerCallback
 
 from archer.errors import ArcherError
 from archer.generation.head import token_statistics
-from archer.influence import InfluenceConfig, InfluenceTracer, Layout, Selection, TargetTracer, groups_from
+from archer.influence import InfluenceConfig, InfluenceTracer, Layout, TargetTracer, groups_from
 from archer.influence.distributed import gather_groups
 from archer.influence.layout import IGNORED
 from archer.integrations.folder import TraceFolder
@@ -34,7 +34,7 @@ PLAIN = ("NO", "MULTI_GPU", "MULTI_CPU")
 RANK_ROWS = 2**32  # rows of one process are named from its rank times this
 
 HELPING = InfluenceConfig(enable=True, reg_rule="kernel_trace")
-"""Training-loss gradients on both sides: a positive score says that learning the token lowers the target's loss."""
+"""Gradients of losses on both sides: positive says that learning the token lowers the target's loss."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class TokenTracing:
         target: examples as the trainer's data collator takes them, a validation set: a token's score says how
             much a step on it lowers their mean loss. Its gradient is computed anew for each traced step, so
             that some dozens of examples are enough.
-        uid_column, accepted_column: without a target: columns of the batches with which responses are compared,
-            those of one uid, accepted ones against rejected ones (`remove_unused_columns=False`). They are
-            taken out of the batch before the model sees it.
+        uid_column, accepted_column: without a target, columns of the batches: responses of one uid are
+            compared, accepted ones with rejected ones (`remove_unused_columns=False`). They are taken out
+            of the batch before the model sees it.
         every: trace every so many optimizer steps; it costs a backward of the target each time.
         influence: how scores are defined; the objective is the training loss.
         output_dir: the folder that `archer view` is given; None: the trainer's own `args.output_dir`.
@@ -144,8 +144,8 @@ class ArcherTrainerMixin:
         absent = [name for name in (chosen.uid_column, chosen.accepted_column) if name not in inputs]
         if absent:
             raise ArcherError(
-                f"the batch has no {absent[0]!r}, only {', '.join(inputs)}: set remove_unused_columns=False, and "
-                "let the data collator keep it"
+                f"the batch has no {absent[0]!r}, only {', '.join(inputs)}: set remove_unused_columns=False, "
+                "and let the data collator keep it"
             )
         uids, accepted = inputs.pop(chosen.uid_column), inputs.pop(chosen.accepted_column)
         return (

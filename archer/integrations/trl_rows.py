@@ -18,6 +18,7 @@ PLAIN = ("NO", "MULTI_GPU", "MULTI_CPU")
 
 
 def run_facts(trainer: Any) -> RunFacts:
+    """What it says of itself when it begins."""
     args, accelerator = trainer.args, trainer.accelerator
     several = accelerator.num_processes > 1
 
@@ -46,6 +47,7 @@ def run_facts(trainer: Any) -> RunFacts:
 
 
 def check_distribution(trainer: Any) -> None:
+    """Refuse models that no process holds whole."""
     kind = trainer.accelerator.distributed_type.value
     if kind not in PLAIN:
         raise ArcherError(
@@ -85,6 +87,7 @@ def verdicts_of(trainer: Any, rewards: Tensor, output: dict[str, Any]) -> Verdic
 
 
 def loss_mask(output: dict[str, Any]) -> Tensor:
+    """[n, C] bool: the tokens that are learnt from."""
     mask = output["completion_mask"].bool()
     return mask & output["tool_mask"].bool() if "tool_mask" in output else mask
 
@@ -97,6 +100,7 @@ def generation_of(
     offset: int,
     selected: frozenset[int],
 ) -> Generation:
+    """The responses of this process, as TRL padded them."""
     mask = loss_mask(output)
     counts = mask.sum(1)
     places = torch.arange(1, mask.shape[1] + 1, device=mask.device)

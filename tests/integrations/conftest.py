@@ -15,7 +15,7 @@ PATIENCE_S = 600  # far beyond any honest run on busy cores
 
 @pytest.fixture(scope="session")
 def trl_path() -> str:
-    """The folders to put in front of a process's path so that it has TRL; a failure where it cannot be had."""
+    """The folders to put in front of a process's path so that it has TRL; a failure where there is none."""
     script = [str(ROOT / "scripts/ensure_trl.sh"), sys.executable]
     done = subprocess.run(script, capture_output=True, text=True)
     if done.returncode:
@@ -25,7 +25,7 @@ def trl_path() -> str:
 
 @pytest.fixture(scope="session")
 def in_trl(trl_path) -> Callable[..., str]:
-    """`in_trl(script, *arguments, ranks=1)`: run a script beside TRL, in one process or several; its output."""
+    """`in_trl(script, *arguments, ranks=1)`: run a script beside TRL, in one process or several."""
 
     def run(*command: object, ranks: int = 1, port: int = 29511) -> str:
         processes = []

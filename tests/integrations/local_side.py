@@ -18,8 +18,8 @@ from archer.generation.judge import Judged
 from archer.generation.policy import Policy
 from archer.influence import InfluenceConfig
 from archer.rewards import RewardResult
-from archer.training.credit import TokenCredit
 from archer.trace.schema import TraceStep
+from archer.training.credit import TokenCredit
 from archer.training.traces import StepRecord
 
 

@@ -1,7 +1,7 @@
 """Runs TRL's trainer with fixed responses: `python trl_run.py FIXED_JSON RUNS_JSON`, in TRL's environment.
 
-RUNS_JSON is a list of runs, each {"out": folder, "args": GRPOConfig, "archer": Tracing, "class": which}. Of each
-run the log, the weights' checksum and what was said are written to `log.json` in its folder.
+RUNS_JSON is a list of runs, each {"out": folder, "args": GRPOConfig, "archer": Tracing, "class": which}. Of
+each run the log, the weights' checksum and what was said are written to `log.json` in its folder.
 """
 
 import contextlib
