@@ -49,6 +49,7 @@ types: $(VENV)/.installed-dev
 
 unit: $(VENV)/.installed-dev
 	@sh scripts/ensure_chromium.sh
+	@sh scripts/ensure_trl.sh $(BIN)/python
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 format: $(VENV)/.installed-dev

@@ -120,6 +120,7 @@ def main() -> None:
                     gradient_accumulation_steps=args.accumulate,
                     num_generations=args.responses,
                     max_completion_length=args.length,
+                    generation_kwargs={"min_new_tokens": args.length // 2},
                     bf16=cuda,
                     save_strategy="no",
                     report_to="none",

@@ -227,6 +227,7 @@ class GRPOTracing:
                     rows, accepted = zip(*pairs, strict=True)
                     mine.append(Group(f"{generation.offset}-{group.uid}", rows, accepted))
         if self.facts.world > 1:
+            assert dist.group.WORLD is not None
             mine = gather_groups(mine, dist.group.WORLD)
         groups = tuple(group for group in mine if len(set(group.accepted)) == 2)
         for name, line in self.tracer.scores(Selection(groups, 0, 0, 0)).items():

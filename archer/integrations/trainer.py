@@ -204,6 +204,7 @@ class ArcherTrainerMixin:
                 [row for part in seen for row in part.rows],
             )
             if self.accelerator.num_processes > 1:  # type: ignore[attr-defined]
+                assert dist.group.WORLD is not None
                 groups = gather_groups(groups, dist.group.WORLD)
             scores = tracer.scores(tracer.select(groups))
         for part in seen:

@@ -38,7 +38,6 @@ from archer.errors import ArcherError
 from archer.influence import InfluenceConfig, Selection, groups_from, select_groups
 from archer.integrations.folder import TraceFolder
 from archer.integrations.options import READING, Tracing
-from archer.integrations.sampled import fingerprint
 from archer.integrations.verl_rows import VerlStep, verl_step
 
 __all__ = ["READING", "ArcherActorWorker", "ArcherVerlMixin", "ArcherWorkerMixin", "Tracing", "run_main"]
@@ -185,7 +184,8 @@ class ArcherVerlMixin:
             traces = self.actor_rollout_wg.archer_finish()  # type: ignore[attr-defined]
             metrics.update(_over_ranks(traces, selection))
         scores = {row: line for trace in traces for row, line in trace.scores.items()}
-        folder.write(verl_step(step, rows, scores, selection.rows, fingerprint))
+        longest, eos = self.config.data.max_response_length, self.tokenizer.eos_token_id  # type: ignore[attr-defined]
+        folder.write(verl_step(step, rows, scores, selection.rows, longest, eos))
         return batch
 
 
@@ -207,7 +207,7 @@ def run_main(trainer: type) -> None:
     main_ppo.main()
 
 
-def _balance(lengths: list[int], parts: int) -> list[list[int]]:
+def _balance(lengths: Sequence[int], parts: int) -> list[list[int]]:
     workload = calculate_workload(torch.tensor(lengths, dtype=torch.int64))
     return get_seqlen_balanced_partitions(workload, k_partitions=parts, equal_size=True)
 

@@ -9,7 +9,7 @@ import torch
 import transfer_queue as tq
 
 from archer.engines.verl.buffer import group_of
-from archer.integrations.sampled import WholeStep
+from archer.integrations.sampled import WholeStep, fingerprint
 from archer.rewards import RewardResult
 from archer.rewards.rules import NO_OPINION
 from archer.training.traces import StepRecord
@@ -56,9 +56,10 @@ def verl_step(
     rows: VerlStep,
     scores: Mapping[int, Any],  # row -> influence of its tokens
     selected: Sequence[int],
-    fingerprint: Callable[[Sequence[int]], int],
+    longest: int,
+    eos: int | None,
 ) -> WholeStep:
-    """Fetch what is traced of every response of a step."""
+    """What is traced of every response of a step; one of `longest` tokens without `eos` was cut."""
     real = rows.real
     keys = [rows.keys[row] for row in real]
     data = tq.kv_batch_get(keys=keys, partition_id=rows.partition, select_fields=FIELDS)
@@ -92,7 +93,9 @@ def verl_step(
         ],
         data_sources=[""] * len(real),
         ground_truths=[None] * len(real),
-        finished=torch.ones(len(real), dtype=torch.bool),
+        finished=torch.tensor(
+            [len(line) < longest or int(line[-1]) == eos for line in data["responses"].unbind()]
+        ),
     )
     return WholeStep(record, influence, [place[row] for row in sorted(selected)])
 
