@@ -4,7 +4,8 @@
 
 One process trains the embedded tiny reasoner with TRL alone and with the adapter in turns, `--rounds` times
 each, on the same prompts; the first step of every turn is not counted, and the figure is the ratio of the
-medians of processor time (of the clock on a GPU). `update` gives both sides ready responses, so that a step
+medians of the training thread's processor time (of the clock on a GPU); the whole process, with the threads
+that write traces, is told beside it. `update` gives both sides ready responses, so that a step
 is rewards, loss, backward and optimizer; `step` lets TRL generate them. The device is the one TRL finds. TRL
 gets a folder of its own (scripts/ensure_trl.sh); run this with the interpreter Archer is installed in.
 """
@@ -64,23 +65,25 @@ def main() -> None:
     texts = [f"{a}+{b}=" for a, b in torch.randint(100, 999, (args.prompts, 2), generator=generator).tolist()]
     cuda = torch.cuda.is_available()
     seconds: dict[str, list[float]] = {"trl": [], "archer": []}
+    process: dict[str, list[float]] = {"trl": [], "archer": []}
 
     class Clock(TrainerCallback):
         def __init__(self, side: str) -> None:
-            self.side, self.started = side, 0.0
+            self.side, self.started = side, (0.0, 0.0)
 
-        def now(self) -> float:
+        def now(self) -> tuple[float, float]:
             if cuda:
                 torch.cuda.synchronize()
-                return time.perf_counter()
-            return time.process_time()
+            return (time.perf_counter() if cuda else time.thread_time()), time.process_time()
 
         def on_step_begin(self, *_, **__) -> None:
             self.started = self.now()
 
         def on_step_end(self, _, state, *__, **___) -> None:
             if state.global_step > 1:
-                seconds[self.side].append(self.now() - self.started)
+                spans = [end - start for start, end in zip(self.started, self.now(), strict=True)]
+                seconds[self.side].append(spans[0])
+                process[self.side].append(spans[1])
 
     def ready(prompts, trainer):
         """Random responses of different lengths, the same for both sides."""
@@ -138,10 +141,12 @@ def main() -> None:
             turn(side)
     trl, archer = median(seconds["trl"]), median(seconds["archer"])
     unit = "s" if cuda else "s of processor time"
+    whole = median(process["archer"]) / median(process["trl"])
     print(
         f"{args.what}, {rows} responses of {args.length // 2} to {args.length} tokens, credit {args.credit}:"
     )
     print(f"TRL {trl:.3f} {unit}, with Archer {archer:.3f}, ratio {archer / trl:.3f}")
+    print(f"the whole process: ratio {whole:.3f}")
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     python examples/sft_validation.py OUT
     archer view OUT
 
-A few supervised steps on sums, some of them wrong on purpose. Each labelled token is scored by how much a step on
-it lowers the loss of the validation sums; the tokens that hurt most are printed.
+A few supervised steps on sums, some of them wrong on purpose. Each labelled token is scored by how much a
+step on it lowers the loss of the validation sums; the tokens that hurt most are printed.
 """
 
 import sys
@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainingArguments
 
 from archer.data.builtin import tiny_reasoner_path
-from archer.integrations.trainer import ArcherTrainer, TokenTracing  # <-
+from archer.integrations.trainer import TokenTracing, TracingTrainer  # <-
 from archer.trace.reader import TraceReader
 
 tokenizer = AutoTokenizer.from_pretrained(tiny_reasoner_path())
@@ -27,6 +27,7 @@ def example(text):
 
 
 def collate(rows):
+    """Pad on the right."""
     width = max(len(row["input_ids"]) for row in rows)
     fill = {"input_ids": 0, "labels": -100}
     batch = {
@@ -43,7 +44,7 @@ sums = [(a, b, a + b + (100 if a % 4 == 0 else 0)) for a in range(101, 133) for 
 training = [example(f"{a}+{b}={c}") for a, b, c in sums]
 validation = [example(f"{a}+{b}={a + b}") for a, b in ((141, 222), (152, 333), (163, 211), (174, 405))]
 
-trainer = ArcherTrainer(  # Trainer before
+trainer = TracingTrainer(  # Trainer before
     model=AutoModelForCausalLM.from_pretrained(tiny_reasoner_path(), dtype=torch.float32),
     processing_class=tokenizer,
     data_collator=collate,

@@ -3,7 +3,7 @@
     python examples/trl_grpo.py OUT        (needs trl: see docs/integrations.md)
     archer view OUT
 
-GRPO on three-digit sums with the embedded tiny reasoner; the lines marked with an arrow are all that is added.
+GRPO on three-digit sums with the embedded tiny reasoner; the lines with an arrow are all that is added.
 """
 
 import sys

@@ -16,7 +16,7 @@ from archer.algorithms.token_credit.config import TokenCreditConfig
 from archer.errors import ArcherError
 from archer.influence import Group, InfluenceTracer, Layout
 from archer.integrations.head import HeadReader
-from archer.integrations.sampled import Generation
+from archer.integrations.sampled import SampledResponses
 from archer.training.credit import TokenCredit
 
 Forward = Callable[[list[int]], tuple[Tensor, Tensor]]
@@ -79,7 +79,7 @@ class TrainerCredit:
         return self.reader is None or (self._gather is None and micro_batches == 1)
 
     def of_rows(
-        self, generation: Generation, places: list[int], log_probs: Tensor, entropy: Tensor
+        self, generation: SampledResponses, places: list[int], log_probs: Tensor, entropy: Tensor
     ) -> Tensor:
         """The weights of some rows [n', C], out of their log-probs, entropies and, if need be, the head."""
         scores = None
@@ -91,7 +91,7 @@ class TrainerCredit:
 
     def ahead(
         self,
-        generation: Generation,
+        generation: SampledResponses,
         log_probs: Tensor,
         entropy: Tensor,
         factors: tuple[Tensor, Tensor] | None,
@@ -108,7 +108,7 @@ class TrainerCredit:
 
     def pass_of_its_own(
         self,
-        generation: Generation,
+        generation: SampledResponses,
         forward: Forward,
         layout: Callable[[list[int], list[int]], Layout],
         rows: int,
@@ -147,7 +147,7 @@ class TrainerCredit:
 
     def _weigh(
         self,
-        generation: Generation,
+        generation: SampledResponses,
         places: list[int],
         log_probs: Tensor,
         entropy: Tensor,
@@ -165,11 +165,11 @@ class TrainerCredit:
             generation.scores[places] = scores.float()
         return weights
 
-    def _tokens(self, generation: Generation, places: list[int]) -> Tensor:
+    def _tokens(self, generation: SampledResponses, places: list[int]) -> Tensor:
         return generation.tokens[places].to(generation.mask.device)
 
     def _head_scores(
-        self, generation: Generation, places: list[int], factors: tuple[Tensor, Tensor]
+        self, generation: SampledResponses, places: list[int], factors: tuple[Tensor, Tensor]
     ) -> Tensor:
         """[n', C]: the responses of each prompt are compared, those of other processes too."""
         u, v = factors

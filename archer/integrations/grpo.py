@@ -24,7 +24,7 @@ from archer.influence.distributed import gather_groups
 from archer.integrations.credit import TrainerCredit
 from archer.integrations.folder import TraceFolder
 from archer.integrations.options import Tracing
-from archer.integrations.sampled import Generation, Verdicts, whole_step
+from archer.integrations.sampled import SampledResponses, Verdicts, whole_step
 from archer.training.credit import credit_metrics, credit_sums
 from archer.training.metrics import TokenSums
 
@@ -49,7 +49,7 @@ class RunFacts:
 class LossPass:
     """One call of the loss: which rows, and what their forward gave."""
 
-    generation: Generation
+    generation: SampledResponses
     names: list[int]
     inputs: dict[str, Any]
     first: bool  # not seen before
@@ -72,9 +72,9 @@ class GRPOTracing:
         self.tracer: InfluenceTracer
         self.credit: TrainerCredit | None = None
         self.folder: TraceFolder | None = None  # on the process that writes
-        self.current: Generation | None = None
+        self.current: SampledResponses | None = None
         self.loss_pass: LossPass | None = None
-        self._pending: list[Generation] = []
+        self._pending: list[SampledResponses] = []
         self._window: list[int] = []  # names of the rows captured since the last optimizer step
         self._capture = ExitStack()
         self._offset = 0
@@ -103,7 +103,9 @@ class GRPOTracing:
             )
         return "\n".join(said)
 
-    def sampled(self, make: Callable[[int, frozenset[int]], Generation], verdicts: Verdicts) -> Generation:
+    def sampled(
+        self, make: Callable[[int, frozenset[int]], SampledResponses], verdicts: Verdicts
+    ) -> SampledResponses:
         """A new generation: choose the groups whose influence is traced."""
         groups = verdicts.groups(self._offset)
         selection = self.tracer.select(groups) if self.influence.enable else Selection((), 0, 0, 0)
@@ -165,7 +167,7 @@ class GRPOTracing:
             weights = self.credit.of_rows(generation, places, log_probs.detach(), step.entropy)
         return generation.token_advantages(places) * weights
 
-    def weighs(self, generation: Generation) -> bool:
+    def weighs(self, generation: SampledResponses) -> bool:
         """Whether token credit acts on it."""
         return self.credit is not None and self.credit.of.acts_at(generation.step)
 

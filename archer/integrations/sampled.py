@@ -38,7 +38,7 @@ class Verdicts:
 
 
 @dataclass(eq=False)
-class Generation:
+class SampledResponses:
     """The n responses of this process, out of the N that were sampled together."""
 
     step: int  # the optimizer step that it was sampled for

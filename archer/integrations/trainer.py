@@ -1,10 +1,10 @@
 """Token influence in a transformers Trainer: which training tokens help a validation set, or a contrast.
 
-    from archer.integrations.trainer import ArcherTrainer, TokenTracing
+    from archer.integrations.trainer import TracingTrainer, TokenTracing
 
-    trainer = ArcherTrainer(..., archer=TokenTracing(target=validation_examples))   # for Trainer(...)
+    trainer = TracingTrainer(..., archer=TokenTracing(target=validation_examples))   # for Trainer(...)
 
-A trainer of your own: `class Mine(ArcherTrainerMixin, MyTrainer)`. Tokens are those that `labels` name (-100:
+A trainer of your own: `class Mine(TracingTrainerMixin, MyTrainer)`. Tokens are those that `labels` name (-100:
 not learnt). Scores belong to the weights before each traced optimizer step, and go to `influence_trace/` in
 the output folder, with log-probs and entropies, for `archer view`.
 """
@@ -28,7 +28,7 @@ from archer.influence.layout import IGNORED
 from archer.integrations.folder import TraceFolder
 from archer.integrations.supervised import Examples, supervised_step
 
-__all__ = ["ArcherTrainer", "ArcherTrainerMixin", "TokenTracing"]
+__all__ = ["TokenTracing", "TracingTrainer", "TracingTrainerMixin"]
 
 PLAIN = ("NO", "MULTI_GPU", "MULTI_CPU")
 RANK_ROWS = 2**32  # rows of one process are named from its rank times this
@@ -74,7 +74,7 @@ class TokenTracing:
             )
 
 
-class ArcherTrainerMixin:
+class TracingTrainerMixin:
     """To be put before a transformers Trainer; only its public methods are overridden."""
 
     def __init__(self, *args: Any, archer: TokenTracing, **options: Any) -> None:
@@ -242,7 +242,7 @@ class ArcherTrainerMixin:
         self._traces.write(whole)
 
 
-class ArcherTrainer(ArcherTrainerMixin, Trainer):
+class TracingTrainer(TracingTrainerMixin, Trainer):
     """transformers' Trainer with `archer=TokenTracing(...)`."""
 
 

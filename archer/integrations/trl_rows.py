@@ -9,7 +9,7 @@ from torch import Tensor
 from archer.errors import ArcherError
 from archer.influence import Layout
 from archer.integrations.grpo import RunFacts, masked_layout
-from archer.integrations.sampled import Generation, Verdicts
+from archer.integrations.sampled import SampledResponses, Verdicts
 from archer.integrations.trl_versions import installed_trl
 
 TRUTHS = ("ground_truth", "answer", "solution")
@@ -99,7 +99,7 @@ def generation_of(
     verdicts: Verdicts,
     offset: int,
     selected: frozenset[int],
-) -> Generation:
+) -> SampledResponses:
     """The responses of this process, as TRL padded them."""
     mask = loss_mask(output)
     counts = mask.sum(1)
@@ -116,7 +116,7 @@ def generation_of(
         bool(there.any()) and int(line[there.nonzero()[-1]]) in ends
         for line, there in zip(tokens, output["completion_mask"].cpu(), strict=True)
     ]
-    return Generation(
+    return SampledResponses(
         step=trainer.state.global_step + 1,
         offset=offset,
         first=trainer.accelerator.process_index * len(prompts),
@@ -145,7 +145,7 @@ def ends_of(trainer: Any) -> set[int]:
 
 def credit_ahead(
     trainer: Any,
-    generation: Generation,
+    generation: SampledResponses,
     output: dict[str, Any],
     seen: tuple[Tensor, Tensor, tuple[Tensor, Tensor] | None] | None,
 ) -> None:

@@ -14,7 +14,7 @@ from archer.errors import ArcherError
 from archer.influence import InfluenceConfig, Layout, TargetTracer
 from archer.influence.groups import Group
 from archer.influence.oracle import brute_force_scores, explicit_gradients, position_factors
-from archer.integrations.trainer import ArcherTrainer, TokenTracing
+from archer.integrations.trainer import TokenTracing, TracingTrainer
 from archer.trace.check import check_trace
 from archer.trace.reader import TraceReader
 
@@ -70,7 +70,7 @@ class WithoutColumns:
         return {name: batch[name] for name in ("input_ids", "labels", "attention_mask")}
 
 
-def trainer(folder: Path, archer: TokenTracing | None, kind=ArcherTrainer, **changes) -> Trainer:
+def trainer(folder: Path, archer: TokenTracing | None, kind=TracingTrainer, **changes) -> Trainer:
     model = AutoModelForCausalLM.from_pretrained(tiny_reasoner_path(), dtype=torch.float32)
     settings = {
         "output_dir": str(folder),

@@ -42,9 +42,9 @@ def test_an_old_one_is_refused(installed):
 
 def test_a_method_that_is_gone_or_takes_other_arguments_is_named(installed):
     installed("1.99.0")
-    with pytest.raises(ArcherError, match="trl 1.99.0 has no GRPOTrainer._compute_loss"):
+    with pytest.raises(ArcherError, match=r"trl 1.99.0 has no GRPOTrainer._compute_loss"):
         trl_versions.check_trl(trainer(_compute_loss=None))
-    with pytest.raises(ArcherError, match="a GRPOTrainer._compute_loss without inputs"):
+    with pytest.raises(ArcherError, match=r"a GRPOTrainer._compute_loss without inputs"):
         trl_versions.check_trl(trainer(_compute_loss=lambda self, model: None))
 
 
