@@ -4,9 +4,9 @@
 
     trainer = TracingTrainer(..., archer=TokenTracing(target=validation_examples))   # for Trainer(...)
 
-A trainer of your own: `class Mine(TracingTrainerMixin, MyTrainer)`. Tokens are those that `labels` name (-100:
-not learnt). Scores belong to the weights before each traced optimizer step, and go to `influence_trace/` in
-the output folder, with log-probs and entropies, for `archer view`.
+A trainer of your own: `class Mine(TracingTrainerMixin, MyTrainer)`. Tokens are those that `labels` name
+(-100: not learnt). Scores belong to the weights before each traced optimizer step, and go to
+`influence_trace/` in the output folder, with log-probs and entropies, for `archer view`.
 """
 
 from collections.abc import Iterator, Sequence
