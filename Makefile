@@ -50,6 +50,7 @@ types: $(VENV)/.installed-dev
 
 unit: $(VENV)/.installed-dev
 	@sh scripts/ensure_chromium.sh
+	@sh scripts/ensure_trl.sh $(BIN)/python
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 docs: $(VENV)/.installed-dev

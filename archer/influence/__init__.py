@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from archer.influence.config import InfluenceConfig
-    from archer.influence.groups import Group, Selection, select_groups
+    from archer.influence.groups import Group, Selection, groups_from, select_groups
     from archer.influence.layout import Layout
+    from archer.influence.target import TargetTracer
     from archer.influence.tracer import InfluenceTracer
 
-__all__ = ["Group", "InfluenceConfig", "InfluenceTracer", "Layout", "Selection", "select_groups"]
+__all__ = [
+    "Group",
+    "InfluenceConfig",
+    "InfluenceTracer",
+    "Layout",
+    "Selection",
+    "TargetTracer",
+    "groups_from",
+    "select_groups",
+]
 
 _HOMES = {
     "Group": "groups",
@@ -20,6 +30,8 @@ _HOMES = {
     "InfluenceTracer": "tracer",
     "Layout": "layout",
     "Selection": "groups",
+    "TargetTracer": "target",
+    "groups_from": "groups",
     "select_groups": "groups",
 }
 

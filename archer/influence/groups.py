@@ -37,6 +37,28 @@ class Group:
             raise ArcherError(f"group {self.uid} names a row twice: {self.rows}")
 
 
+def groups_from(
+    uids: Sequence[object], accepted: Sequence[bool | None], rows: Sequence[int] | None = None
+) -> list[Group]:
+    """Responses of one uid as a group, groups in the order in which their uids appear.
+
+    Args:
+        uids: of each response the identity of its prompt: text or number.
+        accepted: of each response its verdict; None, no verdict: it is in no group.
+        rows: of each response its row, as the layouts name it; absent: 0, 1, ...
+    """
+    names = range(len(uids)) if rows is None else rows
+    if not len(uids) == len(accepted) == len(names):
+        raise ArcherError(
+            f"{len(uids)} uids, {len(accepted)} verdicts and {len(names)} rows: expected as many"
+        )
+    members: dict[str, list[tuple[int, bool]]] = {}
+    for uid, flag, row in zip(uids, accepted, names, strict=True):
+        if flag is not None:
+            members.setdefault(str(uid), []).append((int(row), bool(flag)))
+    return [Group(uid, *zip(*found, strict=True)) for uid, found in members.items()]
+
+
 @dataclass(frozen=True)
 class Selection:
     """The groups that are scored, and how many prompts were left out and why."""

@@ -15,6 +15,8 @@ from archer.errors import ArcherError
 
 Ints = Sequence[int] | Tensor
 
+IGNORED = -100  # what transformers puts where no token is learnt
+
 
 @dataclass(frozen=True, eq=False)
 class Layout:
@@ -170,6 +172,31 @@ class Layout:
         total = ends[-1] if offsets is None else max([ends[-1], *_list(offsets)])
         starts = [begin + prompt - 1 for begin, prompt in zip(begins, prompts, strict=True)]
         return cls.from_starts(rows, starts, responses, max(size, total))
+
+    @classmethod
+    def from_mask(cls, mask: Tensor, rows: Ints | None = None) -> Layout:
+        """A [N, width] batch in which `mask` is True at the tokens that are traced, whatever surrounds them.
+
+        The token in column j is emitted in column j - 1. It is token j - f of its row, f the first column of
+        the row's mask, so that gaps (another's turn, a tool's output) keep their place. What stands in column
+        0 is emitted by nothing and is left out.
+
+        Args:
+            mask: bool [N, width], like the input ids.
+            rows: response row of each line, -1 where it is not traced; absent: 0, 1, ...
+        """
+        kept = mask.detach().to("cpu", torch.bool, copy=True)
+        kept[:, :1] = False
+        names = torch.arange(len(kept)) if rows is None else torch.as_tensor(_list(rows))
+        first = kept.int().argmax(1, keepdim=True)
+        row = torch.where(kept, names[:, None], -1).roll(-1, 1)
+        token = (torch.arange(kept.shape[1]) - first).clamp(min=0).roll(-1, 1)
+        return cls(row.flatten(), token.flatten())
+
+    @classmethod
+    def from_labels(cls, labels: Tensor, rows: Ints | None = None) -> Layout:
+        """As `from_mask`, for transformers' labels [N, width]: like the input ids, -100 not traced."""
+        return cls.from_mask(labels != IGNORED, rows)
 
     @classmethod
     def responses(cls, rows: Ints, response_lengths: Ints, width: int) -> Layout:

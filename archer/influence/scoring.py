@@ -72,6 +72,17 @@ class Scorer:
                 self._add(bundle, stack, reader, inverse, directions, totals)
         return [total.normalized() if self._normalize else total.score for total in totals]
 
+    def gradients_of(self, bundle: Bundle) -> dict[str, Tensor]:
+        """G_r of every response of a bundle, [B * R, D] for each module; those not finite as 0."""
+        reader = BlockReader(bundle.blocks, self.modules)
+        stacks = stacks_of(self.modules, bundle.blocks)
+        gradients, _ = self._response_gradients(bundle, stacks, reader)
+        return {
+            traced.name: G.flatten(0, 1)
+            for stack, part in zip(stacks, gradients, strict=True)
+            for traced, G in zip(stack, part, strict=True)
+        }
+
     def read(self, scores: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
         """Scores of any bundles on the CPU; an error when a solve behind them failed.
 

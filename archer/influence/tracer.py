@@ -165,7 +165,7 @@ class InfluenceTracer:
         compared = comparison_groups(selection, self.config)
         self.counters.debug_portions += bool(compared)
         device, compute = self._device, self._compute_dtype
-        scorer = Scorer(self.modules, self.config, self.counters, self._stopwatch, device, compute)
+        scorer = self._scorer(device, compute)
         try:
             found: list[tuple[Bundle, Block]] = []
             scores: list[Tensor] = []
@@ -225,6 +225,9 @@ class InfluenceTracer:
         told += [f"caution: {text}" for text in cautions(self.config, responses)]
         table = describe(self.modules, self.config, self._factor_dtype, self._device)
         return "\n".join([table, *(f"  {line}" for line in told)])
+
+    def _scorer(self, device: torch.device, compute: torch.dtype) -> Scorer:
+        return Scorer(self.modules, self.config, self.counters, self._stopwatch, device, compute)
 
     def _keep(self, capture: Capture, version: int) -> None:
         objective = self._objective

@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from archer.engines.verl import versions
+from archer.integrations.trl_versions import LAST
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -99,6 +100,16 @@ def test_the_pins_fit_the_metadata_of_what_is_installed(file, package):
         or not need.specifier.contains(number, prereleases=True)
     ]
     assert not unfit
+
+
+def test_trl_comes_alone_and_needs_nothing_that_is_not_pinned():
+    """scripts/ensure_trl.sh installs it without dependencies, into a folder that verl never sees."""
+    (alone,) = pins("constraints-trl.txt").items()
+    assert alone == ("trl", LAST)
+    assert "trl" not in pins("constraints.txt")
+    there = pins("constraints.txt")
+    needed = ("accelerate", "datasets", "jinja2", "pandas", "pyarrow", "pyyaml", "transformers")
+    assert not [name for name in needed if name not in there]
 
 
 def test_both_sets_differ_only_where_the_gpu_set_must():

@@ -20,7 +20,7 @@ FLOORS = (
     ("evaluation",),
     ("training",),
     ("engines.local", "engines.verl"),
-    ("preflight", "verify", "ablation", "viewer", "imports"),
+    ("preflight", "verify", "ablation", "viewer", "imports", "integrations"),
     ("train",),
     ("cli",),
     ("__main__",),

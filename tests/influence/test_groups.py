@@ -3,7 +3,7 @@ import torch
 from tiny_update import GROUPS, traced_config
 
 from archer.errors import ArcherError
-from archer.influence import Group, InfluenceTracer, select_groups
+from archer.influence import Group, InfluenceTracer, groups_from, select_groups
 from archer.influence.groups import comparison_groups, contrast_weights
 
 MIXED = [
@@ -87,3 +87,14 @@ def test_groups_that_cannot_be_are_refused():
 def test_flags_and_rows_may_be_tensors():
     group = Group("a", torch.tensor([3, 1]), torch.tensor([True, False]))
     assert group == Group("a", (3, 1), (True, False))
+
+
+def test_groups_are_made_of_uids_and_verdicts():
+    groups = groups_from(["b", "a", "b", "a", "b"], [True, False, None, True, False], rows=[5, 6, 7, 8, 9])
+    assert groups == [Group("b", (5, 9), (True, False)), Group("a", (6, 8), (False, True))]
+    assert groups_from([3, 3], [True, False]) == [Group("3", (0, 1), (True, False))]
+
+
+def test_a_verdict_for_every_uid_is_wanted():
+    with pytest.raises(ArcherError, match="2 uids, 1 verdicts"):
+        groups_from(["a", "b"], [True])
