@@ -139,10 +139,11 @@ class TargetScorer(Scorer):
         together = solved_together(bundle.size, self.modules, self.config)
         stacks = stacks_of(self.modules, bundle.blocks, most=0 if together else 1)
         gradients, broken = self._response_gradients(bundle, stacks, reader)
-        duals = self._response_duals(bundle, stacks, gradients)
+        floor = self._noise_floor(bundle, gradients)
+        duals = self._response_duals(bundle, stacks, gradients, floor)
         totals = [Totals.like(block, self._normalize) for block in bundle.blocks]
         for stack, G in zip(stacks, gradients, strict=True):
-            inverse = duals[stack] if stack in duals else self._inverse(bundle, stack, G, broken)
+            inverse = duals[stack] if stack in duals else self._inverse(bundle, stack, G, broken, floor)
             goal = torch.stack([self.goals[traced.name] for traced in stack])
             directions = solved(inverse, goal).masked_fill(broken.any(), torch.nan)
             self._add(bundle, stack, reader, inverse, directions[:, None, None], totals)
