@@ -27,9 +27,7 @@ model = Qwen2ForCausalLM(
 )
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
-config = InfluenceConfig(  # <-
-    enable=True, output_function="log_prob", exclude_self_response=True, projection_dim_factor=4
-)
+config = InfluenceConfig.of_preset("signed", enable=True, projection_dim_factor=4)  # <-
 tracer = InfluenceTracer(model, config)  # <-
 print(tracer.describe())
 
@@ -43,20 +41,22 @@ for step in range(1, 4):
     accepted = (answers == 7).any(dim=1)
     advantages = accepted.float() - accepted.view(2, SAMPLES).float().mean(1).repeat_interleave(SAMPLES)
 
+    groups = [
+        Group(f"prompt {g}", rows, accepted[rows]) for g, rows in enumerate(torch.arange(8).split(SAMPLES))
+    ]  # <-
+    selection = tracer.select(groups)  # <- before the update: what has no contrast costs nothing
+
     # One update in micro-batches of four, as any loop would do it.
     for rows in torch.arange(len(sequences)).split(4):
         layout = Layout.blocks(rows, PROMPT, [ANSWER] * len(rows), PROMPT + ANSWER)  # <-
-        with tracer.capture(layout):  # <-
+        with tracer.capture(layout.only(selection.rows)):  # <-
             logits = model(sequences[rows]).logits[:, PROMPT - 1 : -1]
             log_probs = logits.log_softmax(-1).gather(-1, answers[rows].unsqueeze(-1)).squeeze(-1)
             loss = -(advantages[rows].unsqueeze(1) * log_probs).mean()
             tracer.watch(loss, log_probs, Layout.responses(rows, [ANSWER] * len(rows), ANSWER))  # <-
             loss.backward()
 
-    groups = [
-        Group(f"prompt {g}", rows, accepted[rows]) for g, rows in enumerate(torch.arange(8).split(SAMPLES))
-    ]  # <-
-    scores = tracer.scores(groups)  # <-
+    scores = tracer.scores(selection)  # <-
     optimizer.step()
     optimizer.zero_grad()
 

@@ -86,8 +86,10 @@ def full_check(config: TrainConfig) -> list[Finding]:
         steps = counted or steps
     found.append(_folder(config, steps))
     if facts is not None:
-        found += [*check_influence(config, facts), check_memory(config, facts)]
-        found += check_token_kernel(config, facts)
+        influence = check_influence(config, facts)
+        found += influence
+        if not problems(influence):  # otherwise there is nothing to estimate
+            found += [check_memory(config, facts), *check_token_kernel(config, facts)]
         found += [check_disk(config, facts, steps)] if steps is not None else []
     return found
 

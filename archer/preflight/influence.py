@@ -25,6 +25,6 @@ def check_influence(config: TrainConfig, facts: ModelFacts) -> list[Finding]:
     return [
         ok(SUBJECT, f"{share}; {left_out}"),
         *(note(SUBJECT, text) for text in warning),
-        ok(SUBJECT, meaning_of_sign(options.output_function)),
+        ok(f"{SUBJECT} sign", meaning_of_sign(options.output_function)),
         *(note(SUBJECT, text) for text in cautions(options, config.actor_rollout_ref.rollout.n)),
     ]

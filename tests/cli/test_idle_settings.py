@@ -86,6 +86,7 @@ OTHER_VALUES: dict[str, Any] = {
     f"{INFLUENCE}.score_normalization": "token_norm",
     f"{INFLUENCE}.reg_lambda": 0.5,
     f"{INFLUENCE}.reg_rule": "kernel_trace",
+    f"{INFLUENCE}.preset": "signed",
     f"{INFLUENCE}.module_name_filter": ["q_proj"],
     f"{INFLUENCE}.max_modules": 1,
     f"{INFLUENCE}.max_tokens_per_response": 3,

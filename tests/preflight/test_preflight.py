@@ -56,10 +56,23 @@ def test_it_tells_what_was_looked_at(elsewhere):
     assert set(found) == {
         *("versions", "device", "model", "weights", "tokenizer", "run folder", "memory", "disk"),
         *("data.train_files", "data.val_files", "prompts of data.train_files", "prompts of data.val_files"),
+        *("influence", "influence sign"),
     }
+    assert "coverage: 96% of 0.8 M" in found["influence"].text
+    assert "not traced: output head lm_head" in found["influence"].text
+    assert "also raises that of the accepted responses" in found["influence sign"].text
     assert "arithmetic 4,096" in found["data.train_files"].text
     assert "11 to 11 tokens" in found["prompts of data.train_files"].text
     assert "0.8 M parameters" in found["weights"].text
+
+
+def test_it_warns_of_little_coverage_and_of_trivial_scores(elsewhere):
+    influence = "trainer.influence_trace"
+    text = check(f"{influence}.module_name_filter=[q_proj]")["influence"]
+    assert text.level == "note" and "most of them linear modules" in text.text
+    text = check(f"{influence}.output_function=log_prob_reward")["influence"]
+    assert text.level == "note" and "every rejected token scores exactly 0" in text.text
+    assert check(f"{influence}.module_name_filter=[nothing]")["influence"].level == "problem"
 
 
 def test_one_thing_is_told_as_one(elsewhere):

@@ -234,8 +234,9 @@ def test_show_prefers_influence_and_obeys_the_metric(run_folder):
     preferred = runner.invoke(app, ["show", str(run_folder), "--step", "1"])
     assert preferred.exit_code == 0
     assert "by influence" in preferred.output
+    assert "Red: " in preferred.output and "blue: the opposite" in preferred.output
     chosen = runner.invoke(app, ["show", str(run_folder), "--step", "2", "--metric", "entropy", "--top", "1"])
     assert chosen.exit_code == 0
-    assert "by entropy" in chosen.output
+    assert "by entropy" in chosen.output and "Red: " not in chosen.output
     assert runner.invoke(app, ["show", str(run_folder), "--step", "9"]).exit_code == 2
     assert runner.invoke(app, ["show", str(run_folder), "--step", "1", "--metric", "loss"]).exit_code == 2

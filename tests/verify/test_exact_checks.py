@@ -54,7 +54,7 @@ def wrong_lambda(monkeypatch):
 
 def wrong_lambda_in_the_dual(monkeypatch):
     real = scoring.dual_inverses
-    monkeypatch.setattr(scoring, "dual_inverses", lambda Gs, lam, rule: real(Gs, 1.01, rule))
+    monkeypatch.setattr(scoring, "dual_inverses", lambda Gs, lam, rule, floor: real(Gs, 1.01, rule, floor))
 
 
 def own_response_counted(monkeypatch):
