@@ -13,7 +13,7 @@ from archer.trace.show import bound_of
 from archer.trace.vocab import Vocab
 from archer.viewer.encoding import pack, token_text
 from archer.viewer.groups import groups_json
-from archer.viewer.metrics import LABELS, ramp_of, spread_of
+from archer.viewer.metrics import LABELS, LEAST_BOUND, ramp_of, spread_of
 from archer.viewer.nearest import nearest_pair
 from archer.viewer.runs import Library, TracedRun
 from archer.viewer.steps import StepData
@@ -144,6 +144,7 @@ def _said(arrays: TraceStep, row: int) -> list[list[str]]:
 
 def _metric_json(name: str, values: np.ndarray, mask: NDArray[np.bool_], arrays: TraceStep) -> dict[str, Any]:
     spread = spread_of(values[mask])
+    least = LEAST_BOUND.get(name, 0.0)
     parts = {"all": spread}
     if arrays.accepted is not None:
         right = arrays.accepted
@@ -153,7 +154,8 @@ def _metric_json(name: str, values: np.ndarray, mask: NDArray[np.bool_], arrays:
         "name": name,
         "label": LABELS.get(name, name),
         "ramp": ramp_of(name, spread),
-        "bound": bound_of(values[mask]),
+        "bound": max(bound_of(values[mask]), least),
+        "least": least,
         "spread": parts,
         "row_mean": _numbers(_row_means(values, mask)),
         "row_mean_abs": _numbers(_row_means(np.abs(values), mask)),

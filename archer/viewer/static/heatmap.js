@@ -1,4 +1,4 @@
-// The two text heatmaps: one scroll and one layout, painted side by side, with hover and selection linked.
+// The text heatmaps: one scroll and one layout, painted side by side, with hover and selection linked.
 
 import { cssColour, debounce, h, sizeCanvas } from "./dom.js";
 import { Layout, LINE } from "./layout.js";
