@@ -36,8 +36,6 @@ UNSIGNED = ("entropy", "credit")
 """Metrics that are never below zero but by rounding; a value of -4e-5 does not make them signed."""
 MAY_BE_MISSING = ("influence", "credit_score")
 """Metrics whose NaN says that nothing was computed; in any other, NaN inside the mask is a failure."""
-LEAST_BOUND = {"credit": 1.0}
-"""Full colour is never below this: a step whose tokens are all paid a tenth must not look paid in full."""
 
 
 STATISTICS: dict[str, Callable[[np.ndarray], np.floating]] = {

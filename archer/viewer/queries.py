@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from archer.errors import ArcherError
 from archer.trace.manifest import StepStatistics
 from archer.trace.schema import TraceStep
-from archer.trace.show import bound_of
+from archer.trace.show import LEAST_BOUND, bound_of
 from archer.trace.vocab import Vocab
 from archer.viewer.encoding import pack, token_text
 from archer.viewer.groups import groups_json
-from archer.viewer.metrics import LABELS, LEAST_BOUND, ramp_of, spread_of
+from archer.viewer.metrics import LABELS, ramp_of, spread_of
 from archer.viewer.nearest import nearest_pair
 from archer.viewer.runs import Library, TracedRun
 from archer.viewer.steps import StepData
@@ -154,7 +154,7 @@ def _metric_json(name: str, values: np.ndarray, mask: NDArray[np.bool_], arrays:
         "name": name,
         "label": LABELS.get(name, name),
         "ramp": ramp_of(name, spread),
-        "bound": max(bound_of(values[mask]), least),
+        "bound": bound_of(values[mask], least),
         "least": least,
         "spread": parts,
         "row_mean": _numbers(_row_means(values, mask)),
