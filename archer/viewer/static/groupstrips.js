@@ -58,7 +58,7 @@ export class GroupStrips {
     this.labels.classList.toggle("tiny", this.height < 18);
   }
 
-  // Nothing is drawn again that would look the same. A pane without a metric is hidden by its page.
+  // Nothing is drawn again that would look the same. A pane without a metric is not on the page.
   paint() {
     const { metrics, scales, grain, keeps, head } = this.view;
     const widths = this.panes.map((pane) => pane.node.clientWidth); // read all, then draw: one layout, not several

@@ -34,6 +34,11 @@ export class ResponseView {
     this.rendered = new Rendered(() => source.renderWorker());
   }
 
+  // What of it stands in the third pane.
+  thirdPane() {
+    return [this.charts[2].node, this.heatmap.panes[2].node];
+  }
+
   // `view`: {context, response, metrics, scales, filter, active}
   show(view) {
     const { context, response, metrics, scales, filter, active } = view;

@@ -54,6 +54,20 @@ export class WorkView {
       this.panelSlot,
     );
     this.strips.node.classList.add("grid");
+    this.third = [...this.response.thirdPane(), this.strips.panes[2].node, this.paneHeads[2].node].map((node) => ({ node, parent: node.parentNode }));
+    this.three = true;
+    this.showThird(false);
+  }
+
+  // The third pane is on the page only where it shows something.
+  showThird(three) {
+    if (three === this.three) return;
+    this.three = three;
+    for (const { node, parent } of this.third) {
+      if (three) parent.append(node);
+      else node.remove();
+    }
+    this.node.classList.toggle("three", three);
   }
 
   // A strip is drawn from the panes' metrics alone; what else is known of a token comes a moment after the pointer.
@@ -85,7 +99,7 @@ export class WorkView {
     this.tooltip.unit = state.grain === "token" ? null : { grain: state.grain, metrics: this.metrics };
     this.node.dataset.panes = paneShown(state, head);
     this.node.dataset.line = state.line;
-    this.node.classList.toggle("three", this.metrics.length === 3);
+    this.showThird(this.metrics.length === 3);
     this.toolbar.show(context);
     this.title.show(context, shown?.[0]);
     this.showGroup(filter, shown ?? this.opened(head, state.group));
