@@ -92,9 +92,11 @@ def viewer(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
         process.wait()
 
 
-def measure_large(page: Page, url: str, steps: int) -> dict[str, list[float]]:
-    """Times on the trace of 16 x 8192 tokens."""
-    found: dict[str, list[float]] = {"strip": [], "response": [], "recolour": [], "scroll": []}
+def measure_large(page: Page, url: str, steps: int, text: int) -> dict[str, list[float]]:
+    """Times on a trace of 16 x 8192 tokens whose text is shown in `text` panes."""
+    found: dict[str, list[float]] = {
+        name: [] for name in ("strip", "response", "metrics", "recolour", "scroll")
+    }
     for step in range(1, steps + 1):
         page.goto("about:blank")
         page.goto(f"{url}#{step}")
@@ -104,6 +106,13 @@ def measure_large(page: Page, url: str, steps: int) -> dict[str, list[float]]:
         page.wait_for_timeout(900)
     for row in range(8):
         found["response"].append(page.evaluate(PRESS, ["j", f"0/{steps}/0/{row}"]))
+        page.wait_for_timeout(500)
+    page.locator("[aria-label=Text] [data-key=single]").click()
+    page.wait_for_timeout(900)
+    panes = page.locator(".workview .textpane:visible").count()
+    assert panes == text, f"the text is shown in {panes} panes, expected {text}"
+    for row in range(8, 16):
+        found["metrics"].append(page.evaluate(PRESS, ["j", f"0/{steps}/0/{row}"]))
         page.wait_for_timeout(500)
     for value in (0.5, -0.5, 1.0, -1.0, 0.25, 0):
         found["recolour"].append(page.evaluate(GAMMA, str(value)))
@@ -169,11 +178,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
         folder = Path(name)
         write_trace(folder / "large", steps=5, rows=16, length=8192)
+        write_trace(folder / "paid", steps=5, rows=16, length=8192, credit=True)
         write_trace(folder / "long", steps=args.steps, rows=8, length=40, group_size=4)
         browser = launch(playwright)
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         with viewer(folder / "large") as (url, _):
-            large = measure_large(page, url, steps=5)
+            large = measure_large(page, url, steps=5, text=2)
+        with viewer(folder / "paid") as (url, _):
+            paid = measure_large(browser.new_page(viewport={"width": 1440, "height": 900}), url, 5, text=3)
         with viewer(folder / "long") as (url, process):
             opening = measure_long(page, url)
             before, after = walk(page, url, args.steps, process)
@@ -181,11 +193,15 @@ def main() -> None:
         browser.close()
     figures = [
         Figure("first group strip after the click, 16 x 8192", 150, tuple(large["strip"]), spans["strip"]),
-        Figure(
-            "switching response, 8192 tokens, two panes", 100, tuple(large["response"]), spans["response"]
-        ),
-        Figure("recolouring", 50, tuple(large["recolour"]), spans["response"]),
-        Figure("scroll frame p95, one response", 25, tuple(large["scroll"]), spans["scroll"]),
+        Figure("switching response, 8192 tokens, two beside each other", 100, tuple(large["response"])),
+        Figure("switching response, two metrics", 100, tuple(large["metrics"]), spans["response"]),
+        Figure("recolouring, two metrics", 50, tuple(large["recolour"]), spans["response"]),
+        Figure("scroll frame p95, two metrics", 25, tuple(large["scroll"]), spans["scroll"]),
+        Figure("first group strip, with what was paid", 150, tuple(paid["strip"])),
+        Figure("switching response, two beside each other, with it", 100, tuple(paid["response"])),
+        Figure("switching response, three metrics", 100, tuple(paid["metrics"])),
+        Figure("recolouring, three metrics", 50, tuple(paid["recolour"])),
+        Figure("scroll frame p95, three metrics", 25, tuple(paid["scroll"])),
         Figure(f"opening a run of {args.steps} steps", 1000, tuple(opening)),
     ]
     table = Table(title="the viewer in Chromium, milliseconds")

@@ -98,6 +98,14 @@ def make_step(rows: int, length: int, seed: int, group_size: int = 16, skill: fl
     )
 
 
+def with_credit(step: TraceStep) -> TraceStep:
+    """The same step weighed as by token credit: tokens of rejected responses with influence are spared."""
+    assert step.influence is not None and step.advantage is not None
+    credit = np.where((step.advantage < 0) & (step.influence > 0), 0.0, 1.0)
+    shape = {"credit": credit.astype(np.float16), "credit_score": step.influence}
+    return replace(step, paid=(step.advantage * credit).astype(np.float16), **shape)
+
+
 def write_trace(
     folder: Path,
     steps: int,
@@ -106,8 +114,12 @@ def write_trace(
     group_size: int = 16,
     name: str = "synthetic",
     seed: int = 0,
+    credit: bool = False,
 ) -> Path:
-    """A run folder with both traces of `steps` steps, all arrays in it; accepted responses become more."""
+    """A run folder with both traces of `steps` steps, all arrays in it; accepted responses become more.
+
+    With `credit` the steps hold what token credit paid, too.
+    """
     given: dict[str, Any] = {
         "metadata": {"experiment": name, "model": "synthetic", "temperature": 1.0},
         "vocab": make_vocab(),
@@ -118,6 +130,8 @@ def write_trace(
     ):
         for step in range(1, steps + 1):
             made = make_step(rows, length, seed + step, group_size, 0.25 + 0.5 * step / steps)
+            if credit:
+                made = with_credit(made)
             entropy.write(step, replace(made, influence=None, advantage=None))
             influence.write(step, made, refers=True)
     return folder

@@ -1,19 +1,27 @@
 """Takes the pictures of README and docs/viewer.md, light and dark, from the real trace in the package.
 
     python scripts/make_screenshots.py docs/images --only response sentences rendered metrics
+    python scripts/make_screenshots.py docs/images --only paid
+
+The picture of what tokens were paid is of a run that this script trains first, for some seconds.
 
 Needs Chromium (`scripts/ensure_chromium.sh` finds or installs it). Each picture waits until the viewer says
 that what it asks for is painted, so that two runs over the same trace make the same pictures.
 """
 
 import argparse
+import io
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from headless_chromium import launch
 from playwright.sync_api import Browser, Page, sync_playwright
+from rich.console import Console
 
+from archer.config import compose
+from archer.train import make_run
 from archer.viewer.app import app_maker, real_demo_folder
 from archer.viewer.runs import Library
 from archer.viewer.security import Access
@@ -21,6 +29,16 @@ from archer.viewer.serve import BackgroundServer
 
 Scheme = Literal["light", "dark"]
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
+PAID = "paid"
+CREDIT_RUN = (
+    "trainer.total_training_steps=2",
+    "algorithm.token_credit.mode=nthr",
+    "trainer.entropy_trace.enable=True",
+    "trainer.influence_trace.enable=True",
+    "engine.threads=1",
+    "data.val_files=[]",
+)
+"""Settings of the run that the picture of what tokens were paid is of."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +103,26 @@ def take(browser: Browser, url: str, shot: Shot, scheme: Scheme, folder: Path) -
     return path
 
 
+def credit_run(folder: Path) -> Path:
+    """A run of two steps in which token credit weighed the tokens."""
+    settings = [*CREDIT_RUN, f"trainer.default_local_dir={folder}"]
+    make_run(compose(settings), Console(file=io.StringIO())).execute()
+    return folder
+
+
+def take_all(trace: Path, wanted: list[Shot], out: Path) -> None:
+    """Write the pictures of one trace, light and dark."""
+    with (
+        BackgroundServer(app_maker(Library.open([trace])), Access.of("127.0.0.1", 0)) as server,
+        sync_playwright() as playwright,
+    ):
+        browser = launch(playwright)
+        for shot in wanted:
+            for scheme in SCHEMES:
+                print(take(browser, server.url(), shot, scheme, out))
+        browser.close()
+
+
 def main() -> None:
     """Take all pictures."""
     parser = argparse.ArgumentParser(
@@ -100,18 +138,12 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="take these pictures only")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    library = Library.open([args.trace_dir])
-    with (
-        BackgroundServer(app_maker(library), Access.of("127.0.0.1", 0)) as server,
-        sync_playwright() as playwright,
-    ):
-        browser = launch(playwright)
-        for shot in shots(args.step, args.group, args.response, args.token, args.other):
-            if args.only and shot.name not in args.only:
-                continue
-            for scheme in SCHEMES:
-                print(take(browser, server.url(), shot, scheme, args.out))
-        browser.close()
+    every = shots(args.step, args.group, args.response, args.token, args.other)
+    take_all(args.trace_dir, [shot for shot in every if not args.only or shot.name in args.only], args.out)
+    if not args.only or PAID in args.only:
+        with tempfile.TemporaryDirectory() as folder:
+            shot = Shot(PAID, "#2/0/3", ".workview .tokenpanel tbody tr")
+            take_all(credit_run(Path(folder) / "run"), [shot], args.out)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def show(
     group: Annotated[int | None, typer.Option(help="List this group's responses, show its first.")] = None,
     top: Annotated[int, typer.Option(help="How many of the highest and lowest tokens to list.")] = 10,
 ) -> None:
-    """Print the tokens of a response coloured by entropy or influence, and its most extreme tokens."""
+    """Print the tokens of a response coloured by a metric, and its most extreme tokens."""
     with _user_errors():
         readers = [TraceReader(path) for path in find_traces(folder)]
         # The entropy trace has all rows, the influence trace the selected ones with both metrics.

@@ -1,10 +1,10 @@
-"""A traced response in the terminal: its tokens coloured by entropy or influence, and the most extreme ones.
+"""A traced response in the terminal: its tokens coloured by a metric, and the most extreme ones.
 
 Everything that comes out of a trace is untrusted and passes through `visible` before it is printed.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from rich.console import Console
@@ -18,8 +18,12 @@ from archer.trace.reader import LoadedStep, TraceReader
 from archer.trace.schema import TraceStep
 from archer.trace.vocab import Vocab
 
-Metric = Literal["entropy", "influence"]
-METRICS: tuple[Metric, ...] = ("entropy", "influence")
+Metric = Literal["entropy", "influence", "paid", "credit", "credit_score"]
+METRICS: tuple[Metric, ...] = get_args(Metric)
+UNSIGNED: tuple[Metric, ...] = ("entropy", "credit")
+"""Coloured from zero upwards; the others have two signs."""
+LEAST_BOUND = {"credit": 1.0}
+"""Full colour is never below this: a step whose tokens are all paid a tenth must not look paid in full."""
 
 Rgb = tuple[float, float, float]
 SEQUENTIAL: tuple[Rgb, ...] = ((0, 32, 76), (64, 77, 107), (124, 123, 120), (187, 174, 107), (255, 233, 69))
@@ -76,7 +80,7 @@ def render_step(
     mask = arrays.response_mask[row]
     length = int(np.flatnonzero(mask)[-1]) + 1 if mask.any() else 0
     tokens = token_texts(reader.vocab, arrays.responses[row, :length])
-    bound = bound_of(values[row][mask])
+    bound = bound_of(values[row][mask], LEAST_BOUND.get(metric, 0.0))
     console.print(_coloured(tokens, values[row, :length], mask[:length], metric, bound))
     console.print(_legend(metric, bound, bool(np.isfinite(values[row][mask]).all())))
     if metric == "influence":
@@ -94,8 +98,8 @@ def token_texts(vocab: Vocab | None, token_ids: np.ndarray) -> list[str]:
 
 def colour(value: float, bound: float, metric: Metric) -> Style:
     """Background of a value: entropy from 0 to `bound`, influence from -`bound` to `bound`, white at 0."""
-    ramp = SEQUENTIAL if metric == "entropy" else DIVERGING
-    share = value / bound if metric == "entropy" else (value / bound + 1) / 2
+    ramp = SEQUENTIAL if metric in UNSIGNED else DIVERGING
+    share = value / bound if metric in UNSIGNED else (value / bound + 1) / 2
     position = min(max(share, 0.0), 1.0) * (len(ramp) - 1)
     low = min(int(position), len(ramp) - 2)
     weight = position - low
@@ -107,11 +111,18 @@ def colour(value: float, bound: float, metric: Metric) -> Style:
 def _values(loaded: LoadedStep, metric: Metric) -> np.ndarray:
     if metric not in METRICS:
         raise ArcherError(f"metric is {metric!r}, expected one of {', '.join(METRICS)}.")
-    if metric == "entropy":
-        return loaded.arrays.entropies.astype(np.float64)
-    if loaded.arrays.influence is None:
-        raise ArcherError(f"step {loaded.step} of this trace holds no influence; show --metric entropy.")
-    return loaded.arrays.influence.astype(np.float64)
+    arrays = loaded.arrays
+    held: dict[Metric, np.ndarray | None] = {
+        "entropy": arrays.entropies,
+        "influence": arrays.influence,
+        "paid": arrays.paid,
+        "credit": arrays.credit,
+        "credit_score": arrays.credit_score,
+    }
+    values = held[metric]
+    if values is None:
+        raise ArcherError(f"step {loaded.step} of this trace holds no {metric}; show --metric entropy.")
+    return values.astype(np.float64) + 0.0  # a negative advantage times no credit is 0, not -0
 
 
 def _rows(arrays: TraceStep, step: int, group: int | None) -> list[int]:
@@ -141,11 +152,14 @@ def _row(arrays: TraceStep, step: int, group: int | None, rows: list[int], respo
     return rows[numbers.index(response)]
 
 
-def bound_of(values: np.ndarray) -> float:
-    """99th percentile of |value|, so that one outlier does not bleach the rest; 1 where all are zero."""
+def bound_of(values: np.ndarray, least: float = 0.0) -> float:
+    """99th percentile of |value|, so that one outlier does not bleach the rest; 1 where all are zero.
+
+    Never below `least`.
+    """
     finite = np.abs(values[np.isfinite(values)].astype(np.float64))
     bound = float(np.percentile(finite, 99)) if finite.size else 0.0
-    return bound if bound > 0 else 1.0
+    return max(bound, least) if bound > 0 else 1.0
 
 
 def _facts(arrays: TraceStep, row: int) -> list[str]:
@@ -177,7 +191,7 @@ def _lines(text: str) -> str:
 
 
 def _legend(metric: Metric, bound: float, all_have_values: bool) -> Text:
-    low = 0.0 if metric == "entropy" else -bound
+    low = 0.0 if metric in UNSIGNED else -bound
     text = Text(f"{metric} {low:.3g} ")
     for value in np.linspace(low, bound, 15):
         text.append(" ", style=colour(float(value), bound, metric))
@@ -212,7 +226,7 @@ def _group_table(arrays: TraceStep, values: np.ndarray, rows: list[int], metric:
     if arrays.reward is not None:
         columns["reward"] = [f"{arrays.reward[row]:g}" for row in rows]
     columns["tokens"] = [str(arrays.lengths[row]) for row in rows]
-    name = f"mean {'|influence|' if metric == 'influence' else metric}"
+    name = f"mean {metric if metric in UNSIGNED else f'|{metric}|'}"
     columns[name] = _aligned([_mean_size(values[row][arrays.response_mask[row]]) for row in rows])
     for column in columns:
         table.add_column(column, justify="left" if column in ("verdict", name) else "right")

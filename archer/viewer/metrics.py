@@ -12,19 +12,29 @@ LABELS = {
     "influence": "influence",
     "log_prob": "log-prob",
     "advantage": "advantage",
+    "credit": "credit weight",
+    "paid": "paid",
+    "credit_score": "credit score",
     "rollout_log_prob": "rollout log-prob",
     "log_prob_difference": "training - rollout log-prob",
     "ratio_change": "ratio - 1",
     "clipped": "clipped (-1 low, +1 high)",
     "loss_weight": "loss weight",
-    "credit": "credit weight",
 }
 """What the legend says of known metrics; the others go by their name."""
-SIGNED = ("influence", "advantage", "log_prob_difference", "ratio_change", "clipped")
+SIGNED = (
+    "influence",
+    "advantage",
+    "paid",
+    "credit_score",
+    "log_prob_difference",
+    "ratio_change",
+    "clipped",
+)
 """Metrics that are centred on zero whatever the values of a step happen to be."""
-UNSIGNED = ("entropy",)
+UNSIGNED = ("entropy", "credit")
 """Metrics that are never below zero but by rounding; a value of -4e-5 does not make them signed."""
-MAY_BE_MISSING = ("influence",)
+MAY_BE_MISSING = ("influence", "credit_score")
 """Metrics whose NaN says that nothing was computed; in any other, NaN inside the mask is a failure."""
 
 

@@ -10,7 +10,7 @@ from archer.errors import ArcherError
 from archer.sign import meaning_of_sign
 from archer.trace.manifest import StepStatistics
 from archer.trace.schema import TraceStep
-from archer.trace.show import bound_of
+from archer.trace.show import LEAST_BOUND, bound_of
 from archer.trace.vocab import Vocab
 from archer.viewer.encoding import pack, token_text
 from archer.viewer.groups import groups_json
@@ -146,6 +146,7 @@ def _said(arrays: TraceStep, row: int) -> list[list[str]]:
 
 def _metric_json(name: str, values: np.ndarray, mask: NDArray[np.bool_], arrays: TraceStep) -> dict[str, Any]:
     spread = spread_of(values[mask])
+    least = LEAST_BOUND.get(name, 0.0)
     parts = {"all": spread}
     if arrays.accepted is not None:
         right = arrays.accepted
@@ -155,7 +156,8 @@ def _metric_json(name: str, values: np.ndarray, mask: NDArray[np.bool_], arrays:
         "name": name,
         "label": LABELS.get(name, name),
         "ramp": ramp_of(name, spread),
-        "bound": bound_of(values[mask]),
+        "bound": bound_of(values[mask], least),
+        "least": least,
         "spread": parts,
         "row_mean": _numbers(_row_means(values, mask)),
         "row_mean_abs": _numbers(_row_means(np.abs(values), mask)),

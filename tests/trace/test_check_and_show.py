@@ -201,6 +201,19 @@ def test_influence_is_coloured_white_at_zero_and_alike_on_both_sides():
     assert colour(99.0, 2.0, "influence") == colour(2.0, 2.0, "influence")
 
 
+def test_what_tokens_were_paid_is_shown_where_the_step_holds_it(run_folder):
+    folder = run_folder / "influence_trace"
+    mask = TraceReader(folder).read(1).arrays.response_mask
+    credit = np.where(np.arange(mask.shape[1]) < 2, 0.5, 0.0) * mask
+    rewrite(folder, 1, credit=credit.astype(np.float16), paid=(-credit).astype(np.float16))
+    text = shown(folder, metric="paid", top=1)
+    assert "top and bottom tokens by paid" in text and "-0.5000" in text
+    assert "-0.000" not in text, "what was paid nothing is zero"
+    assert "credit 0 " in shown(folder, metric="credit") and " 1   99th" in shown(folder, metric="credit")
+    with pytest.raises(ArcherError, match="holds no credit_score"):
+        shown(folder, metric="credit_score")
+
+
 def test_entropy_grows_lighter():
     lightness = [sum(colour(value, 1.0, "entropy").bgcolor.triplet) for value in np.linspace(0, 1, 9)]
     assert lightness == sorted(lightness)

@@ -71,6 +71,24 @@ def test_traces_in_different_places_repeat_everything(folder, alone):
     equal(TracedRun(elsewhere), TracedRun(alone / "influence_trace"), 3)
 
 
+@pytest.mark.parametrize("self_contained", [False, True])
+def test_what_tokens_were_paid_is_there_for_both_traces(folder, self_contained):
+    name = "weighed_alone" if self_contained else "weighed"
+    settings = ("algorithm.token_credit.mode=nthr", "trainer.total_training_steps=2")
+    run = trained(folder / name, *settings, f"trainer.influence_trace.self_contained={self_contained}")
+    whole = load_step(TracedRun(run), 2)
+    influence = load_step(TracedRun(run / "influence_trace"), 2)
+    place = {index: row for row, index in enumerate(whole.arrays.response_index.tolist())}
+    rows = [place[index] for index in influence.arrays.response_index.tolist()]
+    mask = influence.arrays.response_mask
+    assert np.isfinite(influence.metrics["credit_score"][mask]).any()
+    for metric in ("credit", "paid", "credit_score"):
+        held = whole.metrics[metric][rows, : mask.shape[1]]
+        np.testing.assert_array_equal(influence.metrics[metric], held, err_msg=metric)
+    weighed = whole.metrics["advantage"][rows, : mask.shape[1]] * influence.metrics["credit"]
+    np.testing.assert_allclose(influence.metrics["paid"][mask], weighed[mask], rtol=1e-3)
+
+
 def test_one_without_the_other_says_what_is_missing(joined, folder):
     shutil.copytree(joined / "influence_trace", folder / "lonely" / "influence_trace")
     with pytest.raises(UnreadableStepError, match="entropy_trace, which is not beside"):

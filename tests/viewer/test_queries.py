@@ -109,6 +109,22 @@ def test_two_signs_are_coloured_around_zero() -> None:
     assert ramp_of("log_prob", spread_of(np.array([-1.0, -2.0]))) == "sequential"
 
 
+def test_pay_and_score_are_coloured_around_zero_and_credit_from_it() -> None:
+    for values in (np.ones(3), -np.ones(3)):
+        assert ramp_of("paid", spread_of(values)) == ramp_of("credit_score", spread_of(values)) == "diverging"
+    assert ramp_of("credit", spread_of(np.array([0.0, 8.0]))) == "sequential"
+
+
+def test_the_bound_of_credit_is_at_least_pay_in_full(tmp_path: Path) -> None:
+    shape = (8, len(TEXT))
+    for weight, bound in ((0.25, 1.0), (3.0, 3.0)):
+        step = make_step(credit=np.full(shape, weight), paid=np.full(shape, weight))
+        run = TracedRun(write_trace(tmp_path / str(weight) / "influence_trace", {1: step}))
+        told = {metric["name"]: metric for metric in queries.step_json(run, load_step(run, 1))["metrics"]}
+        assert told["credit"]["bound"] == bound
+        assert told["paid"]["bound"] == weight
+
+
 def test_the_head_of_a_step_tells_responses_groups_and_statistics(run_folder: Path) -> None:
     run = TracedRun(run_folder)
     data = load_step(run, 2)

@@ -48,8 +48,9 @@ function inkOn(colour) {
 
 // Maps a value to one of STEPS + 1 colours; `ink[i]` is the colour of text on colour i.
 export class Scale {
-  constructor(ramp, bound, gamma, dark) {
+  constructor(ramp, bound, gamma, dark, least = 0) {
     this.ramp = ramp;
+    this.least = least;
     this.bound = bound;
     this.key = `${ramp}/${bound}/${gamma}/${dark}`;
     const stops = (dark ? DARK : LIGHT)[ramp];

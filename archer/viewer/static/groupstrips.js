@@ -58,13 +58,13 @@ export class GroupStrips {
     this.labels.classList.toggle("tiny", this.height < 18);
   }
 
-  // Nothing is drawn again that would look the same.
+  // Nothing is drawn again that would look the same. A pane without a metric is not on the page.
   paint() {
     const { metrics, scales, grain, keeps, head } = this.view;
     const widths = this.panes.map((pane) => pane.node.clientWidth); // read all, then draw: one layout, not several
     this.panes.forEach((pane, index) => {
       const width = widths[index];
-      if (!width) return;
+      if (!width || !metrics[index]) return;
       const { zoom = null, pooling = "mean" } = this.view;
       const key = [metrics[index], grain, Math.floor(width), this.height, zoom, pooling].join("/");
       const pooled = pane.key === key && pane.responses === this.responses && pane.keeps === keeps;
@@ -84,9 +84,9 @@ export class GroupStrips {
   scaleOf(pane, scale, pooling, again) {
     const { strip, caption } = pane;
     const several = strip.perPixel > 1;
-    if (again) pane.bound = several && pooling === "mean" ? boundOf([strip.value]) : null;
+    if (again) pane.bound = several && pooling === "mean" ? Math.max(boundOf([strip.value]), scale.least) : null;
     caption.hidden = !several && !this.view.zoom;
-    const shown = pane.bound === null ? scale : sharedScale(scale.ramp, pane.bound, this.view.gamma ?? 1);
+    const shown = pane.bound === null ? scale : sharedScale(scale.ramp, pane.bound, this.view.gamma ?? 1, scale.least);
     const each = `${number(strip.perPixel, 2)} tokens`;
     const what = !several ? "" : pooling === "mean" ? `A pixel is the mean of ${each}; full colour at ${scale.ramp === "diverging" ? "±" : ""}${number(pane.bound, 2)}.` : `A pixel is the most extreme of ${each}.`;
     caption.textContent = `${what}${this.view.zoom ? ` Tokens ${strip.range[0]} to ${strip.range[1] - 1}; double click for all.` : this.events.zoom && several ? " Drag to zoom." : ""}`.trim();

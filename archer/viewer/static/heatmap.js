@@ -1,4 +1,4 @@
-// The two text heatmaps: one scroll and one layout, painted side by side, with hover and selection linked.
+// The text heatmaps: one scroll and one layout, painted side by side, with hover and selection linked.
 
 import { cssColour, debounce, h, sizeCanvas } from "./dom.js";
 import { Layout, LINE } from "./layout.js";
@@ -42,17 +42,18 @@ export class Heatmap {
   show(view) {
     const moved = this.view?.response !== view.response;
     this.view = view;
-    if (moved || this.visiblePanes !== this.countVisible()) this.relayout(moved);
+    if (moved || this.visiblePanes !== this.whichVisible()) this.relayout(moved);
     this.paint();
   }
 
-  countVisible() {
-    return this.panes.filter((pane) => pane.node.clientWidth > 0).length;
+  // Which panes are on the page: one that comes in place of another has no text to select yet.
+  whichVisible() {
+    return this.panes.map((pane) => pane.node.clientWidth > 0).join();
   }
 
   relayout(moved) {
     const shown = this.panes.find((pane) => pane.node.clientWidth > 0) ?? this.panes[0];
-    this.visiblePanes = this.countVisible();
+    this.visiblePanes = this.whichVisible();
     this.paneWidth = Math.max(120, shown.node.clientWidth);
     this.layout = this.layoutOf(this.view.response);
     if (moved && this.node.scrollTop) this.node.scrollTop = 0;

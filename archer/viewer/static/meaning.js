@@ -10,7 +10,9 @@ const MEANINGS = {
   ratio_change: ["Red: the update has made the token more probable than at sampling; blue: less.", "Importance ratio minus one."],
   clipped: ["Red: clipped at the high side; blue: at the low side. A clipped token adds nothing to the gradient.", ""],
   loss_weight: ["Stronger colour: the token's term counts more in the loss.", "A factor."],
-  credit: ["Stronger colour: the token gets more of its response's credit.", "A factor."],
+  credit: ["Stronger colour: the token was paid more of its response's advantage.", "A factor: 1 pays it in full, 0 nothing."],
+  paid: ["Red: this token was reinforced; blue: it was penalised; no colour: it was paid nothing.", "Advantage times credit, in units of the normalised reward."],
+  credit_score: ["Red: writing this token more often favours the accepted responses of its prompt; blue: the opposite. The credit was made from it.", NO_UNIT],
   advantage: ["Red: the token is reinforced; blue: it is discouraged.", "In units of the reward after normalisation."],
 };
 

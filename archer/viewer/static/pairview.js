@@ -53,10 +53,10 @@ export class PairView {
     responses.forEach((response, side) => this.sides[side].heatmap.prepare(response));
   }
 
-  // `view`: {context, responses: [first, second], metrics: [underline, colour], scales, filter, active, token}; the
-  // token is one of the first response
+  // `view`: {context, responses: [first, second], metrics, scales, under, filter, active, token}; the second metric
+  // colours the text, metric number `under` is the line below it; the token is one of the first response
   show(view) {
-    const { context, responses, metrics, scales, filter, active, token } = view;
+    const { context, responses, metrics, scales, under, filter, active, token } = view;
     const { state, head } = context;
     const moved = this.view?.responses.some((response, side) => response !== responses[side]) ?? true;
     this.view = view;
@@ -78,7 +78,7 @@ export class PairView {
             values: shades(response, metrics[1], state.grain),
             failed: response.failed[metrics[1]],
             scale: scales[1],
-            under: metrics[0] === metrics[1] ? null : { values: shades(response, metrics[0], state.grain), scale: scales[0] },
+            under: metrics[under] === metrics[1] ? null : { values: shades(response, metrics[under], state.grain), scale: scales[under] },
             keep: active ? passing(response, filter) : null,
             hits: found[side]?.flags ?? null,
             differs: differs[side],
@@ -118,9 +118,9 @@ export class PairView {
   }
 
   showSummary() {
-    const { responses, metrics } = this.view;
+    const { responses, metrics, under } = this.view;
     const { differs, parts } = this.aligned;
-    const below = metrics[0] === metrics[1] ? "" : ` Line below: ${metrics[0].replaceAll("_", " ")}.`;
+    const below = metrics[under] === metrics[1] ? "" : ` Line below: ${metrics[under].replaceAll("_", " ")}.`;
     const [left, right] = responses.map((response) => (parts < response.span ? `“${visibleBlanks(tokenText(response, parts))}”` : "the end"));
     const amount = differs[0].reduce((sum, flag) => sum + flag, 0) + differs[1].reduce((sum, flag) => sum + flag, 0);
     this.summary.textContent = amount

@@ -86,7 +86,7 @@ export class PositionChart {
     let { bound } = scale;
     if (values) {
       const bars = this.bars(columns);
-      if (several && this.pooling === "mean") bound = boundOf([bars]);
+      if (several && this.pooling === "mean") bound = Math.max(boundOf([bars]), scale.least);
       const column = width / columns;
       const colours = { positive: cssColour("--positive"), negative: cssColour("--negative"), bars: cssColour("--bars") };
       bars.forEach((value, index) => {

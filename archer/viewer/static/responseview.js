@@ -17,8 +17,8 @@ export class ResponseView {
     Object.assign(this, { store, source, tooltip });
     this.facts = h("h2", { class: "responsetitle" });
     this.inspector = h("aside", { class: "inspector", "aria-label": "The chosen token" });
-    this.charts = [0, 1].map(() => new PositionChart((token) => store.go({ token }), (zoom) => store.go({ zoom })));
-    this.heatmap = new Heatmap(2, {
+    this.charts = [0, 1, 2].map(() => new PositionChart((token) => store.go({ token }), (zoom) => store.go({ zoom })));
+    this.heatmap = new Heatmap(3, {
       hover: (token, event) => this.hover(token, event),
       select: (token) => store.go({ token }),
       scrolled: (first, last) => this.markCharts([first, last]),
@@ -32,6 +32,11 @@ export class ResponseView {
       (this.texts = h("div", { class: "grid texts" }, this.inspector, this.heatmap.node)),
     );
     this.rendered = new Rendered(() => source.renderWorker());
+  }
+
+  // What of it stands in the third pane.
+  thirdPane() {
+    return [this.charts[2].node, this.heatmap.panes[2].node];
   }
 
   // `view`: {context, response, metrics, scales, filter, active}
@@ -58,10 +63,11 @@ export class ResponseView {
     const reveal = moved || token !== this.token;
     this.token = token;
     this.heatmap.select(token, reveal && token !== null);
-    this.charts.forEach((chart, index) => {
+    metrics.forEach((metric, index) => {
+      const chart = this.charts[index];
       chart.visible = this.heatmap.visibleTokens();
       chart.selected = token;
-      chart.show(response, shades(response, metrics[index], state.grain), scales[index], metrics[index], { zoom: parseZoom(state.zoom), pooling: state.pool });
+      chart.show(response, shades(response, metric, state.grain), scales[index], metric, { zoom: parseZoom(state.zoom), pooling: state.pool });
     });
     this.showInspector();
     const place = token === null ? -1 : this.matches.indexOf(token);

@@ -8,9 +8,10 @@ const bounds = new WeakMap();
 const scales = new Map();
 
 // The same scale is the same object, so that it is computed once and who holds it can tell that nothing changed.
-export function sharedScale(ramp, bound, gamma) {
-  const key = [ramp, bound, gamma, isDark()].join("/");
-  if (!scales.has(key)) scales.set(key, new Scale(ramp, bound, gamma, isDark()));
+// `least`: what no bound of the metric goes below.
+export function sharedScale(ramp, bound, gamma, least = 0) {
+  const key = [ramp, bound, gamma, least, isDark()].join("/");
+  if (!scales.has(key)) scales.set(key, new Scale(ramp, Math.max(bound, least), gamma, isDark(), least));
   if (scales.size > KEPT) scales.delete(scales.keys().next().value);
   return scales.get(key);
 }
@@ -26,8 +27,8 @@ function cachedBound(owner, responses, metric, grain) {
 export function scaleFor(state, head, metric, group, response) {
   const described = head.metric(metric);
   if (!described) return sharedScale("sequential", 1, state.gamma);
-  let { bound } = described;
+  let { bound, least } = described;
   if (state.scale === "response" && response) bound = cachedBound(response, [response], metric, state.grain);
   else if ((state.scale === "group" || state.grain !== "token") && group) bound = cachedBound(group, group, metric, state.grain);
-  return sharedScale(described.ramp, bound, state.gamma);
+  return sharedScale(described.ramp, bound, state.gamma, least);
 }

@@ -9,6 +9,8 @@ const DEFAULTS = {
   run: 0,
   left: "entropy",
   right: "influence",
+  third: "paid", // of steps that hold what tokens were paid; "" hides the pane
+  line: "third",
   pane: "both",
   scale: "step",
   grain: "token",

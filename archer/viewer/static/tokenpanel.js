@@ -4,7 +4,7 @@ import { button, download, fill, h, segmented, select } from "./dom.js";
 import { contextCell, tokenCell } from "./tokencells.js";
 import { count, number, percent } from "./format.js";
 import { DataTable } from "./table.js";
-import { countMatches, distinct, filterOf, filters, gather, ordered, spread } from "./tokens.js";
+import { countMatches, distinct, filterOf, filters, gather, ordered, spread, thirdMetric } from "./tokens.js";
 import { prepare } from "./search.js";
 import { statsTable } from "./stats.js";
 import { failureOf } from "./tooltip.js";
@@ -36,7 +36,7 @@ export class TokenPanel {
     const metric = head.metric(state.metric)?.name ?? head.metric(state.right)?.name ?? head.metrics[0].name;
     const place = `${head.run}/${head.step}/${head.version}/${scope}/${scope === "step" ? "" : state.group}/${scope === "response" ? state.response : ""}`;
     Object.assign(this, { context, scope, metric, filter: filterOf(state, head) });
-    const key = [place, metric, state.table, state.order, state.k, state.q, state.regex, state.case, state.by, state.left, state.right, state.lo, state.hi, state.unit].join("\u0000");
+    const key = [place, metric, state.table, state.order, state.k, state.q, state.regex, state.case, state.by, state.left, state.right, state.third, state.lo, state.hi, state.unit].join("\u0000");
     if (key === this.shownKey) return;
     this.showControls();
     this.note.textContent = place === this.place ? "" : "Loading tokens …";
@@ -204,7 +204,7 @@ export class TokenPanel {
     const columns = [
       fact("position", "Pos", (row) => row.position, count),
       { key: "token", label: "Token", text: true, value: (row) => tokenText(row.response, row.position), cell: (row) => tokenCell(tokenText(row.response, row.position)) },
-      ...this.metricColumns(head, state.table === "list" ? null : [this.metric, state.left, state.right]),
+      ...this.metricColumns(head, state.table === "list" ? null : this.columnsShown()),
       ...(several ? [fact("response", "Resp.", (row) => row.response.row, String), { key: "verdict", label: "", text: true, value: (row) => head.verdict(row.response.row), cell: (row) => ({ accepted: "✓", rejected: "✕" })[head.verdict(row.response.row)] ?? "" }] : []),
       { key: "context", label: "Context", text: true, cell: (row) => contextCell(row.response, row.position), sortable: false, wide: true, value: null },
     ];
@@ -231,6 +231,12 @@ export class TokenPanel {
     table.csv = () => csv(written.map((column) => [column.csv ?? column.key, column.value]), table.visibleRows());
     table.written = written;
     return table;
+  }
+
+  // What the panes show; a step as a whole has none.
+  columnsShown() {
+    const { head, state } = this.context;
+    return [this.metric, state.left, state.right, ...(state.group === null ? [] : [thirdMetric(state, head)])];
   }
 
   // The table's own metric first; `names` limits them, so that there is room for the context.

@@ -13,12 +13,23 @@ export function filterOf(state, head) {
   };
 }
 
-// The metrics of the two panes: as chosen where the step has them.
+// The metrics of the panes: as chosen where the step has them; the third where it is shown.
 export function paneMetrics(state, head) {
   const names = head.metrics.map((metric) => metric.name);
   const left = names.includes(state.left) ? state.left : names[0];
   const right = names.includes(state.right) ? state.right : (names.find((name) => name !== left) ?? left);
-  return [left, right];
+  return [left, right, thirdMetric(state, head)].filter((name) => name !== null);
+}
+
+// What a token was paid is known where token credit weighed the step; elsewhere there is no third pane.
+export function hasThird(head) {
+  return head.metric("paid") !== null;
+}
+
+// The metric of the third pane, null where it is hidden or the step has none.
+export function thirdMetric(state, head) {
+  if (!hasThird(head) || state.third === "") return null;
+  return head.metric(state.third)?.name ?? "paid";
 }
 
 // What a group's strips are drawn from: the panes' metrics and that of the range, or all with the text.

@@ -2,12 +2,16 @@
 
 import { button, choose, h } from "./dom.js";
 import { count, number, readNumber } from "./format.js";
-import { filterOf } from "./tokens.js";
+import { filterOf, thirdMetric } from "./tokens.js";
 import { GRAINS } from "./grain.js";
 
 const SCALES = [["step", "scale: whole step"], ["group", "scale: this group"], ["response", "scale: this response"]];
 // Below this width there is room for one pane only (see views.css).
 const NARROW = matchMedia("(max-width: 1000px)");
+
+export function paneShown(state, head) {
+  return state.pane === "third" && thirdMetric(state, head) === null ? "both" : state.pane;
+}
 
 export class Toolbar {
   // `jump(direction)` goes to the next or previous match; `colours` lists what is on offer beyond search and range
@@ -60,17 +64,20 @@ export class Toolbar {
     const unreadable = [state.lo, state.hi].some((text) => text !== "" && readNumber(text) === null);
     this.node.classList.toggle("unreadable", unreadable);
     this.clear.hidden = !(state.q || state.lo || state.hi);
-    if (this.colours.length) this.showColours(state);
+    if (this.colours.length) this.showColours(state, head);
   }
 
-  showColours(state) {
+  showColours(state, head) {
     // Means of units are known for the group on the page, not for the whole step.
     const scales = SCALES.slice(state.grain === "token" ? 0 : 1, state.response === null ? 2 : 3);
     choose(this.slots.scale, "Colour scale", scales, scales.some(([name]) => name === state.scale) ? state.scale : scales[0][0], (scale) => this.store.go({ scale }));
     choose(this.slots.grain, "Unit of colour", GRAINS, state.grain, (grain) => this.store.go({ grain }));
-    const panes = [["left", `show ${state.left.replaceAll("_", " ")}`], ["right", `show ${state.right.replaceAll("_", " ")}`]];
-    const pane = state.pane === "both" && NARROW.matches ? "left" : state.pane;
-    choose(this.slots.panes, "Panes", NARROW.matches ? panes : [["both", "both panes"], ...panes], pane, (value) => this.store.go({ pane: value }));
+    const third = thirdMetric(state, head);
+    const metrics = [["left", state.left], ["right", state.right], ...(third ? [["third", third]] : [])];
+    const panes = metrics.map(([name, metric]) => [name, `show ${metric.replaceAll("_", " ")}`]);
+    const all = paneShown(state, head);
+    const pane = all === "both" && NARROW.matches ? "left" : all;
+    choose(this.slots.panes, "Panes", NARROW.matches ? panes : [["both", third ? "all panes" : "both panes"], ...panes], pane, (value) => this.store.go({ pane: value }));
     this.gamma.value = String(Math.log2(state.gamma));
     this.gammaText.textContent = number(state.gamma, 2);
   }

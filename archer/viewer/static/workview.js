@@ -10,13 +10,15 @@ import { PairView } from "./pairview.js";
 import { parseZoom } from "./zoom.js";
 import { prepare, unsearched } from "./search.js";
 import { ResponseView } from "./responseview.js";
-import { Toolbar } from "./toolbar.js";
+import { paneShown, Toolbar } from "./toolbar.js";
 import { ViewBar } from "./viewbar.js";
 import { countMatches, filterOf, filters, paneMetrics, passing, stripTokens } from "./tokens.js";
 import { isDark } from "./colour.js";
 import { scaleFor } from "./scales.js";
 
 const ROW_ORDERS = [["row", "in order"], ["verdict", "accepted first"], ["reward", "by reward"], ["length", "by length"], ["value", "by mean |right|"], ["signed", "by mean, lowest first"]];
+
+const SIDES = ["left", "right", "third"]; // as the address calls the panes
 
 export class WorkView {
   constructor(store, source, tooltip, tokenPanel) {
@@ -27,12 +29,12 @@ export class WorkView {
     this.toolbar = new Toolbar(store, { jump: (direction) => this.jump(direction), colours: ["panes", "grain", "scale", "gamma"] });
     this.title = new GroupTitle(store, source);
     this.orderBox = h("div", { class: "rail" });
-    this.paneHeads = ["left", "right"].map((side) => {
+    this.paneHeads = SIDES.map((side, index) => {
       const legend = new Legend();
       const chooser = h("span");
-      return { side, legend, chooser, node: h("div", { class: "panehead", "data-pane": side === "left" ? 0 : 1 }, chooser, legend.node) };
+      return { side, legend, chooser, node: h("div", { class: "panehead", "data-pane": index }, chooser, legend.node) };
     });
-    this.strips = new GroupStrips(2, {
+    this.strips = new GroupStrips(SIDES.length, {
       pick: (row, token) => this.pick(row, token),
       hover: (response, token, point) => this.hoverStrip(response, token, point),
       zoom: (zoom) => store.go({ zoom }),
@@ -52,9 +54,23 @@ export class WorkView {
       this.panelSlot,
     );
     this.strips.node.classList.add("grid");
+    this.third = [...this.response.thirdPane(), this.strips.panes[2].node, this.paneHeads[2].node].map((node) => ({ node, parent: node.parentNode }));
+    this.three = true;
+    this.showThird(false);
   }
 
-  // A strip is drawn from two metrics alone; what else is known of a token comes a moment after the pointer.
+  // The third pane is on the page only where it shows something.
+  showThird(three) {
+    if (three === this.three) return;
+    this.three = three;
+    for (const { node, parent } of this.third) {
+      if (three) parent.append(node);
+      else node.remove();
+    }
+    this.node.classList.toggle("three", three);
+  }
+
+  // A strip is drawn from the panes' metrics alone; what else is known of a token comes a moment after the pointer.
   hoverStrip(response, token, point) {
     const { head } = this.context;
     const hovered = (this.hovered = response && { response, token });
@@ -81,7 +97,9 @@ export class WorkView {
     if (!(await this.search(filter, [...group, ...(shown ?? [])], current))) return;
     Object.assign(this, { context, group, metrics: paneMetrics(state, head) });
     this.tooltip.unit = state.grain === "token" ? null : { grain: state.grain, metrics: this.metrics };
-    this.node.dataset.panes = state.pane;
+    this.node.dataset.panes = paneShown(state, head);
+    this.node.dataset.line = state.line;
+    this.showThird(this.metrics.length === 3);
     this.toolbar.show(context);
     this.title.show(context, shown?.[0]);
     this.showGroup(filter, shown ?? this.opened(head, state.group));
@@ -165,7 +183,7 @@ export class WorkView {
     this.textSlot.hidden = !response;
     if (this.textSlot.firstChild !== text) fill(this.textSlot, text);
     let facts = { matches: countMatches(group, filter.search), place: null };
-    if (beside) facts = this.pair.show({ context, responses: shown, metrics, scales, filter, active, token: state.response === null ? null : clamped(state.token, response) });
+    if (beside) facts = this.pair.show({ context, responses: shown, metrics, scales, under: metrics.length > 2 && state.line !== "left" ? 2 : 0, filter, active, token: state.response === null ? null : clamped(state.token, response) });
     else if (response) facts = this.response.show({ context, response, metrics, scales, filter, active });
     if (state.response !== null) this.toolbar.showMatches(filter.search, facts.matches, facts.place);
     else this.toolbar.showMatches(filter.search, countMatches(group, filter.search), null);
@@ -236,7 +254,7 @@ export class WorkView {
   showPaneHeads(scales) {
     const { state, head, library } = this.context;
     choose(this.orderBox, "Order of the responses", ROW_ORDERS, state.rows, (rows) => this.store.go({ rows }));
-    this.paneHeads.forEach(({ side, legend, chooser }, index) => {
+    this.paneHeads.slice(0, this.metrics.length).forEach(({ side, legend, chooser }, index) => {
       const options = head.metrics.map((metric) => [metric.name, metric.label]);
       choose(chooser, `Metric of the ${side} pane`, options, this.metrics[index], (value) => this.store.go({ [side]: value }), { class: "metric", id: `${side}-metric` });
       const metric = this.metrics[index];
