@@ -146,23 +146,28 @@ def _rounded_up(value: Fraction, unit: Fraction) -> Fraction:
 
 
 def _characters(number: Lexeme, text: str) -> list[tuple[str, int]]:
-    """(character, place) of a number as written: sign, digits and point, separators left out."""
-    shown = text[number.start : number.end]
-    kept = [(char, number.start + place) for place, char in enumerate(shown) if char.isdigit() or char in ".-−–"]
-    return [("-" if char in "−–" else char, place) for char, place in kept if char != "." or place + 1 < number.end]
+    """(character, place) of a number as written: sign, digits, point and separators, no mark-up."""
+    found = []
+    for place in range(number.start, number.end):
+        char = "-" if text[place] in "−–" else text[place]
+        if char.isdigit() or char in "-," or (char == "." and text[place + 1 : place + 2].isdigit()):
+            found.append((char, place))
+    return found
 
 
 def _common(characters: Sequence[tuple[str, int]], value: Fraction, decimals: int) -> int:
     """How many characters agree with the value as it would be written, in full or rounded."""
+    written = [char for char, _ in characters]
     ways = []
     for places, exact in ((decimals + 2, True), (decimals, False)):
         unit = Fraction(1, 10**places)
         shown = abs(int(value / unit) if exact else int(_rounded_up(value, unit) / unit))
         digits = f"{shown:0{places + 1}d}"
         whole = digits[: len(digits) - places]
+        if "," in written:
+            whole = f"{int(whole):,}"
         minus = "-" if value < 0 else ""
         ways.append(minus + whole + (f".{digits[len(digits) - places :]}" if places else ""))
-    written = [char for char, _ in characters]
     if written[:1] == ["."]:
         ways = [way.replace("0.", ".", 1) for way in ways]
     return max(_prefix(written, way) for way in ways)
