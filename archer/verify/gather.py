@@ -39,6 +39,7 @@ class GatherOptions:
     seed: int
     device: str
     dtype: str
+    threads: int  # of the CPU; 0: all cores
     factor: int  # projection_dim_factor
     budget: int  # tokens that go through the model together
     permutations: int
@@ -73,7 +74,7 @@ def build(options: GatherOptions) -> Generation:
         RolloutConfig(temperature=options.temperature, name="hf"),
         DataConfig(max_response_length=options.max_tokens),
         RewardConfig(last_number_fallback=options.last_number),
-        ComputeConfig(device=options.device, dtype=options.dtype),  # type: ignore[arg-type]
+        ComputeConfig(device=options.device, dtype=options.dtype, threads=options.threads),  # type: ignore[arg-type]
         {DATA_KEY: PromptFiles(options.data, options.max_prompts, options.seed)},
         trains=True,
         fit_prompts=True,
@@ -147,7 +148,10 @@ def _groups(
             responses = generation.rollout.generate(prompts, n, params, streams)
         _, results = generation.judge.verdicts(responses)
         refuse_outage(
-            failures_of(results), len(results), RewardConfig(), f"prompts {start + 1} to {start + len(prompts)}"
+            failures_of(results),
+            len(results),
+            RewardConfig(),
+            f"prompts {start + 1} to {start + len(prompts)}",
         )
         for place in range(len(prompts)):
             rows = list(range(place * n, (place + 1) * n))

@@ -20,7 +20,18 @@ PLAIN_BRACKETS = re.compile(r"\(\s*([^\W\d_]{2,}(?:[\s/-]+[^\W\d_]{2,})*)\s*\)")
 COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)", re.DOTALL)
 ELLIPSIS = re.compile(r"\.\.+|…|\\l?dots\b")
 ATTACHED_UNITS = frozenset("kg cm mm km mg ml lb lbs oz ft hr hrs min mins sec mph kwh am pm".split())
-OPERATORS = {"+": "+", "-": "-", "−": "-", "–": "-", "*": "*", "×": "*", "·": "*", "⋅": "*", "/": "/", "÷": "/"}
+OPERATORS = {
+    "+": "+",
+    "-": "-",
+    "−": "-",
+    "–": "-",
+    "*": "*",
+    "×": "*",
+    "·": "*",
+    "⋅": "*",
+    "/": "/",
+    "÷": "/",
+}
 COMMANDS = {"\\times": "*", "\\cdot": "*", "\\div": "/", "\\*": "*"}
 FRACTIONS = frozenset({"\\frac", "\\dfrac", "\\tfrac"})
 HOLDING = frozenset({"\\text", "\\textbf", "\\mathrm", "\\mathbf", "\\boxed", "\\textrm", "\\mbox"})
@@ -175,7 +186,11 @@ class _Lexer:
         word, size = found.group(), len(found.group())
         after = self.text[found.end() :].lstrip(" $\\")[:1]
         touches = self.at > 0 and self.text[self.at - 1].isdigit()
-        if word in ("x", "X") and self.last is not None and (after.isdigit() or after in ("(", ".") and after):
+        if (
+            word in ("x", "X")
+            and self.last is not None
+            and (after.isdigit() or after in ("(", ".") and after)
+        ):
             return self._take(Kind.OPERATOR, 1, "*")
         if touches and word.lower() not in ATTACHED_UNITS:
             return self._take(Kind.STRANGE, size)

@@ -64,13 +64,19 @@ class TokenMethods:
         self.config = InfluenceConfig(enable=True, projection_dim_factor=factor)
         vocabulary, hidden = policy.model.get_output_embeddings().weight.shape
         self.sketch = HeadSketch.of(hidden, vocabulary, SKETCH)
+        # Once each: making the projections takes longer than a small group.
+        self._capturing = InfluenceTracer(policy.model, self.config)
+        self._scoring = {
+            name: InfluenceTracer(policy.model, replace(self.config, **knobs))
+            for name, (_, knobs) in KNOBS.items()
+        }
         self._groups = 0
 
     def of(self, responses: Responses, accepted: tuple[bool, ...]) -> Valued:
         """All values of the responses to one prompt, which have both verdicts."""
         group = Group("prompt", tuple(range(len(responses))), accepted)
         shuffled = [permuted((group,), self.seed + i)[0] for i in range(self.permutations)]
-        tracer = InfluenceTracer(self.policy.model, self.config)
+        tracer = self._capturing
         log_probs = torch.zeros(responses.mask.shape)
         entropy = torch.zeros(responses.mask.shape)
         u: list[Tensor] = [torch.empty(0)] * len(responses)
@@ -92,9 +98,12 @@ class TokenMethods:
                 v[row] = stats.factors.v[place, :length].detach().float().cpu()
         self._groups += 1
         captured = tracer.captured
+        tracer.reset()
         groups = (group, *shuffled)
         weights = loss_weights(responses, accepted)
-        labelled = {name: [self._influence(captured, weights, some, name) for some in groups] for name in KNOBS}
+        labelled = {
+            name: [self._influence(captured, weights, some, name) for some in groups] for name in KNOBS
+        }
         mask = responses.mask
         pair = pad_sequence(u, batch_first=True), pad_sequence(v, batch_first=True)
         tables = {
@@ -126,10 +135,10 @@ class TokenMethods:
     def _influence(
         self, captured: tuple[TokenFactors, ...], weights: Tensor, group: Group, name: str
     ) -> list[Tensor]:
-        objective, knobs = KNOBS[name]
+        objective, _ = KNOBS[name]
         if objective == "training_loss":
             captured = tuple(replace(some, scale=_spread(weights, some)) for some in captured)
-        tracer = InfluenceTracer(self.policy.model, replace(self.config, **knobs))
+        tracer = self._scoring[name]
         tracer.take(captured)
         scores = tracer.scores((group,), dtype=torch.float64)
         return [scores[row] for row in group.rows]

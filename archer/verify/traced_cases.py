@@ -36,7 +36,9 @@ def cases_of_trace(path: Path, seed: int) -> TracedCases:
     reader = TraceReader(folder)
     vocab = reader.vocab
     if vocab is None:
-        raise ArcherError(f"{folder} has no vocab.npz: without it, its tokens are no text that could be read.")
+        raise ArcherError(
+            f"{folder} has no vocab.npz: without it, its tokens are no text that could be read."
+        )
     generator = torch.Generator().manual_seed(seed)
     cases: list[Case] = []
     problems: list[str] = []
@@ -72,9 +74,7 @@ def _rejected(loaded: LoadedStep, folder: Path) -> np.ndarray:
     return ~arrays.accepted & judged
 
 
-def _case(
-    arrays: TraceStep, row: int, vocab: Vocab, generator: torch.Generator
-) -> tuple[Case | None, bool]:
+def _case(arrays: TraceStep, row: int, vocab: Vocab, generator: torch.Generator) -> tuple[Case | None, bool]:
     """The case of a row, if it is one, and whether it holds a false equation."""
     mask = arrays.response_mask[row]
     tokens = arrays.responses[row][mask].tolist()
