@@ -1,10 +1,10 @@
-"""Equations written in a text, computed exactly, and the character at which one becomes false.
+r"""Equations written in a text, computed exactly, and the character at which one becomes false.
 
-What is read: `a op b = c` and chains of it (`a + b + c = d`, `a + b = c * d = e`), with + - * / and their other
-signs (x, ×, ·, ÷, \\times, \\div, \\cdot, \\frac), brackets, thousands separators, decimals and %. Units, currency
-signs and mark-up between the numbers are passed over. What cannot be read for certain is no equation here: letters
-as variables, powers, mixed numbers, "20 % of 50", magnitudes in words, code. A missed mistake costs one case; a
-wrong label costs trust.
+What is read: `a op b = c` and chains of it (`a + b + c = d`, `a + b = c * d = e`), with + - * / and their
+other signs (x, times, obelus, \frac and the like), brackets, thousands separators, decimals and %. Units,
+currency signs and mark-up between the numbers are passed over. What cannot be read for certain is no equation
+here: letters as variables, powers, mixed numbers, "20 % of 50", magnitudes in words, code. A missed mistake
+costs one case; a wrong label costs trust.
 
 An equation becomes false at the first character after which no continuation of c is a way to write the true
 value. A value rounded to the places written is one, in either convention for halves; so is one cut after a
@@ -17,17 +17,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from archer.verify.lexemes import Kind, Lexeme, lexemes
+from archer.verify.lexemes import MINUSES, Kind, Lexeme, lexemes
 
 MAX_SIDE = 80  # lexemes of one side
 MAX_DEPTH = 40  # brackets within brackets
 # Words after or before which a number is not what it seems: 20 % of 50, 5 less than 8, step 2.
 BINDING = frozenset(
-    "of times plus minus divided multiplied by than less more over per equals equal is are was half twice thrice "
-    "double triple remainder step part case option equation problem question example million billion thousand "
-    "hundred dozen modulo mod".split()
+    {
+        *("of", "times", "plus", "minus", "divided", "multiplied", "by", "than", "less"),
+        *("more", "over", "per", "half", "twice", "thrice", "double", "triple", "remainder"),
+        *("step", "part", "case", "option", "equation", "problem", "question", "example", "million"),
+        *("billion", "thousand", "hundred", "dozen", "modulo", "mod"),
+    }
 )
-HARMLESS_BEFORE = frozenset({"is", "are", "was", "equals", "equal"})  # "the sum is 3 + 4 = 7"
 JOINING = frozenset({"and", "to", "or", "from", "per"})  # between numbers: 5 apples and 3 + 4
 MAX_UNIT_WORDS = 4
 
@@ -149,7 +151,7 @@ def _characters(number: Lexeme, text: str) -> list[tuple[str, int]]:
     """(character, place) of a number as written: sign, digits, point and separators, no mark-up."""
     found = []
     for place in range(number.start, number.end):
-        char = "-" if text[place] in "−–" else text[place]
+        char = "-" if text[place] in MINUSES else text[place]
         if char.isdigit() or char in "-," or (char == "." and text[place + 1 : place + 2].isdigit()):
             found.append((char, place))
     return found
@@ -158,16 +160,15 @@ def _characters(number: Lexeme, text: str) -> list[tuple[str, int]]:
 def _common(characters: Sequence[tuple[str, int]], value: Fraction, decimals: int) -> int:
     """How many characters agree with the value as it would be written, in full or rounded."""
     written = [char for char, _ in characters]
+    minus = "-" if value < 0 else ""
     ways = []
     for places, exact in ((decimals + 2, True), (decimals, False)):
         unit = Fraction(1, 10**places)
         shown = abs(int(value / unit) if exact else int(_rounded_up(value, unit) / unit))
         digits = f"{shown:0{places + 1}d}"
         whole = digits[: len(digits) - places]
-        if "," in written:
-            whole = f"{int(whole):,}"
-        minus = "-" if value < 0 else ""
-        ways.append(minus + whole + (f".{digits[len(digits) - places :]}" if places else ""))
+        fraction = f".{digits[len(digits) - places :]}" if places else ""
+        ways += [minus + whole + fraction, f"{minus}{int(whole):,}{fraction}"]
     if written[:1] == ["."]:
         ways = [way.replace("0.", ".", 1) for way in ways]
     return max(_prefix(written, way) for way in ways)
@@ -224,7 +225,7 @@ def _left_side(line: Sequence[Lexeme], first: bool) -> Side | None:
             before = line[begin - 1]
             if before.kind != Kind.WORD:
                 continue
-            if before.text in BINDING - HARMLESS_BEFORE:
+            if before.text in BINDING:
                 return None
             if before.text in JOINING and any(some.kind == Kind.NUMBER for some in line[:begin]):
                 return None

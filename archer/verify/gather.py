@@ -118,7 +118,8 @@ def gather(
     if not found.groups:
         raise ArcherError(
             f"none of {found.prompts} prompts got both right and wrong answers in {options.responses} "
-            f"responses ({found.told()}): raise --responses or --max-prompts, or take easier or harder prompts"
+            f"responses ({found.told()}): raise --responses or --max-prompts, or "
+            "take easier or harder prompts"
         )
     return found
 

@@ -1,7 +1,7 @@
 """A text as the lexemes that equations are read from: numbers, signs, brackets, words.
 
-Mark-up, currency signs and blanks are passed over. `BREAK` ends whatever stood before it, `STRANGE` is something
-that makes what it touches unreadable.
+Mark-up, currency signs and blanks are passed over. `BREAK` ends whatever stood before it, `STRANGE` is
+something that makes what it touches unreadable.
 """
 
 from __future__ import annotations
@@ -15,22 +15,42 @@ from fractions import Fraction
 CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 NUMBER = re.compile(r"(?:[0-9]{1,3}(?:(?:,|\{,\})[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+")
 PERCENT = re.compile(r" ?\\?%")
-WORD = re.compile(r"[^\W\d_]+(?:[-'’][^\W\d_]+)*")
+WORD = re.compile(r"[^\W\d_]+(?:[-'\u2019][^\W\d_]+)*")
 PLAIN_BRACKETS = re.compile(r"\(\s*([^\W\d_]{2,}(?:[\s/-]+[^\W\d_]{2,})*)\s*\)")
 COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)", re.DOTALL)
 ELLIPSIS = re.compile(r"\.\.+|…|\\l?dots\b")
-ATTACHED_UNITS = frozenset("kg cm mm km mg ml lb lbs oz ft hr hrs min mins sec mph kwh am pm".split())
+ATTACHED_UNITS = frozenset(
+    [
+        "kg",
+        "cm",
+        "mm",
+        "km",
+        "mg",
+        "ml",
+        "lb",
+        "lbs",
+        "oz",
+        "ft",
+        "hr",
+        "hrs",
+        "min",
+        "mins",
+        "sec",
+        "mph",
+        "kwh",
+        "am",
+        "pm",
+    ]
+)
+DASH = "\u2013"
+MINUSES = "\u2212" + DASH
+TIMES = "*\u00d7\u00b7\u22c5"
+DIVIDES = "/\u00f7"
 OPERATORS = {
-    "+": "+",
-    "-": "-",
-    "−": "-",
-    "–": "-",
-    "*": "*",
-    "×": "*",
-    "·": "*",
-    "⋅": "*",
-    "/": "/",
-    "÷": "/",
+    **{"+": "+", "-": "-"},
+    **dict.fromkeys(MINUSES, "-"),
+    **dict.fromkeys(TIMES, "*"),
+    **dict.fromkeys(DIVIDES, "/"),
 }
 COMMANDS = {"\\times": "*", "\\cdot": "*", "\\div": "/", "\\*": "*"}
 FRACTIONS = frozenset({"\\frac", "\\dfrac", "\\tfrac"})
@@ -127,7 +147,7 @@ class _Lexer:
         start, end = found.span()
         before = self.text[start - 1 : start]
         digits = found.group().replace("{,}", "").replace(",", "")
-        if before.isalpha() and before not in "xX" or before == "_" or len(digits) > MAX_DIGITS:
+        if (before.isalpha() and before not in "xX") or before == "_" or len(digits) > MAX_DIGITS:
             return self._take(Kind.STRANGE, end - start)
         whole, _, decimals = digits.partition(".")
         self.at = end
@@ -189,7 +209,7 @@ class _Lexer:
         if (
             word in ("x", "X")
             and self.last is not None
-            and (after.isdigit() or after in ("(", ".") and after)
+            and (after.isdigit() or (after in ("(", ".") and after))
         ):
             return self._take(Kind.OPERATOR, 1, "*")
         if touches and word.lower() not in ATTACHED_UNITS:
@@ -207,8 +227,8 @@ class _Lexer:
         if char == "/" and after.isalpha() and (word := WORD.match(text, at + 1)) is not None:
             return self._take(Kind.WORD, 1 + len(word.group()), word.group().lower())
         if char in OPERATORS:
-            touching = after.isdigit() or after in (".", "$", "(") and after != ""
-            if char == "–" and before.isdigit() and touching:
+            touching = after.isdigit() or (after in (".", "$", "(") and after != "")
+            if char == DASH and before.isdigit() and touching:
                 return self._take(Kind.STRANGE, 1)  # a range: 3-5 with a long dash
             return self._take(Kind.OPERATOR, 1, OPERATORS[char], tight=touching)
         if char == "(":
@@ -226,5 +246,7 @@ class _Lexer:
         start, self.at = self.at, self.at + size
         return Lexeme(kind, start, self.at, text=text, tight=tight)
 
-    def _skip(self, size: int) -> None:
+    def _skip(self, size: int) -> Lexeme | None:
+        """Pass over something that is no lexeme."""
         self.at += size
+        return None

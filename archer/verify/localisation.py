@@ -177,7 +177,7 @@ def _table(
     where = population.note.format(threshold=threshold)
     return reported(
         f"first false equation among {where}",
-        f"{count} rejected responses with a false equation: the place of the token at which it becomes false.",
+        f"{count} rejected responses with a false equation: the place of the token where it becomes false.",
         note,
         (*COLUMNS, "null AUC") if has_nulls else COLUMNS,
         lines,

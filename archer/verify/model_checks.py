@@ -1,8 +1,8 @@
 """Exact checks on any model in the precision it computes in, with tolerances derived from that precision.
 
 A sum of n products a_i b_i in a format of unit roundoff u errs by at most n u / (1 - n u) sum |a_i b_i|, in
-whatever order it is added up. u is 2^-24 for float32 and 2^-8 for bfloat16, whose products are added in float32
-and rounded once at the end.
+whatever order it is added up. u is 2^-24 for float32 and 2^-8 for bfloat16, whose products are added in
+float32 and rounded once at the end.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from archer.generation.batch import MicroBatch, Responses, micro_batch
 from archer.generation.device import Compute
 from archer.generation.policy import Policy, TokenStats
 from archer.influence import Group, InfluenceConfig, InfluenceTracer, Layout
+from archer.influence.config import RegRule
 from archer.influence.factors import TokenFactors
-from archer.verify.report import CheckResult, Figure, at_least, at_most, exact
+from archer.verify.report import CheckResult, at_least, at_most, exact
 from archer.verify.statistics import pearson, relative_error
 
 U32, UB = 2.0**-24, 2.0**-8
@@ -176,10 +177,11 @@ def check_solvers(subject: Subject, dtype: torch.dtype) -> CheckResult:
     dims = max(factors.u[name].shape[1] * factors.v[name].shape[1] for name in factors.u)
     dims = min(dims, SMALL.max_hessian_dim)
     figures = []
-    for rule, condition in (
+    rules: tuple[tuple[RegRule, int], ...] = (
         ("kernel_trace", 1 + 10 * len(subject.responses)),
         ("hessian_trace", 1 + 10 * dims),
-    ):
+    )
+    for rule, condition in rules:
         found = [
             torch.cat(list(subject.scores(replace(SMALL, solver=solver, reg_rule=rule), factors).values()))
             for solver in ("dual", "primal")
@@ -196,8 +198,8 @@ def check_solvers(subject: Subject, dtype: torch.dtype) -> CheckResult:
 def check_slopes(subject: Subject, tokens: int) -> CheckResult:
     """Central differences of the contrast C along -g_t in float32, for the tokens with the largest scores.
 
-    Captured at every position with J = sum_r mean_t log pi, the width of the batch times the identity score is
-    <grad C, g_t>. The step h is such that C changes by about 0.01. Allowed, for the difference at h/2:
+    Captured at every position with J = sum_r mean_t log pi, the width of the batch times the identity score
+    is <grad C, g_t>. The step h is such that C changes by about 0.01. Allowed, for the difference at h/2:
     |D(h) - D(h/2)|, three times the cubic term that Richardson's rule finds there, and the rounding of C over
     the step: the largest change of C under relative changes of all weights by 2^-24.
     """
@@ -239,7 +241,7 @@ def check_precision(subject: Subject) -> CheckResult:
     """Scores captured in bfloat16 against those in float32.
 
     Each block rounds about 20 results on the way forward and back, each by up to 2^-8, independently: over L
-    blocks a relative error of rho = sqrt(20 L) 2^-8. Two such errors leave a correlation of 1/sqrt(1 + 4 rho^2).
+    blocks a relative error of rho = sqrt(20 L) 2^-8. Twice that leaves a correlation of 1/sqrt(1 + 4 rho^2).
     """
     found = []
     for dtype in (torch.float32, torch.bfloat16):

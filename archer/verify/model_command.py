@@ -44,7 +44,8 @@ def verify_model(
     console.print(found.told(), highlight=False)
     if len(found.cases) < options.cases:
         console.print(
-            f"only {len(found.cases)} of {options.cases} cases: --max-prompts={options.max_prompts} were used up",
+            f"only {len(found.cases)} of {options.cases} cases: --max-prompts={options.max_prompts} "
+            "were used up",
             style="yellow",
             highlight=False,
         )

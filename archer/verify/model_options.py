@@ -16,7 +16,8 @@ THRESHOLD, FACTOR, PERMUTATIONS, BATCH, BUDGET = 0.05, 32, 3, 16, 8192
 Model = Annotated[
     str | None,
     typer.Option(
-        help="Instead of the embedded model: a Hugging Face folder or hub id, checked in float32 and bfloat16.",
+        help="Instead of the embedded model: a Hugging Face folder or hub id, checked in float32 and "
+        "bfloat16.",
         show_default=False,
     ),
 ]
@@ -28,7 +29,8 @@ FromTrace = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Instead of sampling: find the mistakes in a trace or a run's folder, by the values that it holds.",
+        help="Instead of sampling: find the mistakes in a trace or a run's folder, by the values that it "
+        "holds.",
         show_default=False,
     ),
 ]
@@ -52,7 +54,8 @@ Threshold = Annotated[
     float | None,
     typer.Option(
         min=0.0,
-        help=f"With --model or --from-trace: entropy in nats above which a token counts as unsure ({THRESHOLD:g}).",
+        help="With --model or --from-trace: entropy in nats above which a token counts as unsure "
+        f"({THRESHOLD:g}).",
         show_default=False,
     ),
 ]

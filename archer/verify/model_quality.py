@@ -105,9 +105,10 @@ def check_step(subject: Subject, subsets: int, seed: int) -> CheckResult:
         figures.append(Figure(what, (sum(found) / len(found),)))
     return reported(
         "one-step counterfactual",
-        f"Pearson r of the summed scores of {subsets} random token subsets with what one step of SGD from the "
-        "same weights loses in (accepted - rejected) log-prob without them.",
-        f"One group of {len(responses)} responses, {tokens} tokens. |r| below {2 / subsets**0.5:.2f} is noise.",
+        f"Pearson r of the summed scores of {subsets} random token subsets with what one step of SGD from "
+        "the same weights loses in (accepted - rejected) log-prob without them.",
+        f"One group of {len(responses)} responses, {tokens} tokens. "
+        f"|r| below {2 / subsets**0.5:.2f} is noise.",
         ("Pearson r",),
         figures,
     )
@@ -121,7 +122,8 @@ def _contrast_lost(subject: Subject, advantages: Tensor, left_out: Tensor) -> Te
     nothing = torch.zeros(1, left_out.shape[1], dtype=torch.bool)
     total = left_out.shape[1]
     over_tokens = advantages.to(subject.device)[:, None]
-    rate, after = 0.0, []
+    rate = 0.0
+    after: list[float] = []
     for subset in torch.cat([nothing, left_out]):
         mask = batch.mask.masked_scatter(batch.mask, ~subset.to(subject.device))
         # On-policy the clipped loss has the gradient of -A log pi; the mean is over all tokens each time.

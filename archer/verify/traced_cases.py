@@ -31,7 +31,10 @@ class TracedCases:
 
 
 def cases_of_trace(path: Path, seed: int) -> TracedCases:
-    """Every rejected response with a false equation, in a run's influence trace or, without one, its entropies'."""
+    """Every rejected response with a false equation.
+
+    path: a trace, or a run's folder, whose influence trace is taken where it has one
+    """
     folder = _folder(path)
     reader = TraceReader(folder)
     vocab = reader.vocab
