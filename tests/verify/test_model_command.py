@@ -29,18 +29,6 @@ SMALL = [
     *("--max-tokens", "48", "--projection-dim-factor", "4", "--batch", "8"),
     *("--threads", "1", "--permutations", "1", "--quick"),
 ]
-    "--max-tokens",
-    "48",
-    "--projection-dim-factor",
-    "4",
-    "--batch",
-    "8",
-    "--threads",
-    "1",
-    "--permutations",
-    "1",
-    "--quick",
-]
 
 OPTIONS = GatherOptions(
     model=TINY,
