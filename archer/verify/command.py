@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from archer.errors import ArcherError
 from archer.files import plain_file, write_atomically
+from archer.verify import model_options as of_model
 from archer.verify.report import CheckResult, all_hold, print_report, progress_line, verdict
 
 FULL_PROMPTS, QUICK_PROMPTS, CREDIT_PROMPTS = 24, 4, 8
@@ -69,10 +71,27 @@ def verify(
             show_default=False,
         ),
     ] = None,
+    model: of_model.Model = None,
+    data: of_model.Data = None,
+    from_trace: of_model.FromTrace = None,
+    cases: of_model.Cases = None,
+    max_prompts: of_model.MaxPrompts = None,
+    max_tokens: of_model.MaxTokens = None,
+    temperature: of_model.Temperature = None,
+    threshold: of_model.Threshold = None,
+    factor: of_model.Factor = None,
+    permutations: of_model.Permutations = None,
+    batch: of_model.Batch = None,
+    device: of_model.Device = None,
+    dtype: of_model.Dtype = None,
+    threads: of_model.Threads = None,
+    last_number: of_model.LastNumber = False,
 ) -> None:
     """Prove on the embedded model that influence scores are right, and report how good they are.
 
-    With --credit: what one step under each mode of token credit does to exact accuracy.
+    With --credit: what one step under each mode of token credit does to exact accuracy. With --model and
+    --data: the same for any model and prompts, and how well token values find the first false equation of
+    rejected responses. With --from-trace: the last alone, in a trace on disk.
     Exits with 0 only when every exact check holds, with 1 otherwise.
     """
     if json_file is not None and not json_file.absolute().parent.is_dir():
@@ -83,10 +102,30 @@ def verify(
         plain_file(json_file)
     if not credit and (batches is not None or warmup is not None):
         raise ArcherError("--batches and --warmup are of --credit; add it, or leave them out.")
+    given = {
+        "data": data,
+        "cases": cases,
+        "max-prompts": max_prompts,
+        "max-tokens": max_tokens,
+        "temperature": temperature,
+        "threshold": threshold,
+        "projection-dim-factor": factor,
+        "permutations": permutations,
+        "batch": batch,
+        "device": device,
+        "dtype": dtype,
+        "threads": threads,
+        "last-number": last_number,
+    }
+    of_model.check_choice(model, from_trace, credit, given)
     begin = time.perf_counter()
     console = Console()
-    settings: dict[str, int | bool]
-    if credit:
+    settings: dict[str, Any]
+    if model is not None or from_trace is not None:
+        if prompts is not None:
+            raise ArcherError("--prompts is of the embedded model; with --model it is --max-prompts.")
+        results, settings = _run_model(console, model, from_trace, seed, responses, quick, given)
+    elif credit:
         count, each = prompts or CREDIT_PROMPTS, responses or CREDIT_RESPONSES
         many = (QUICK_BATCHES if quick else BATCHES) if batches is None else batches
         before = (QUICK_WARMUP if quick else WARMUP) if warmup is None else warmup
@@ -97,13 +136,65 @@ def verify(
         results = _run(console, seed, count, each, quick)
         settings = {"seed": seed, "prompts": count, "responses": each, "quick": quick}
     seconds = time.perf_counter() - begin
-    print_report(console, results)
+    print_report(console, results, "" if model is not None else "in float64")
     if json_file is not None:
         checks = [result.to_json() for result in results]
-        document = {"passed": all_hold(results), **settings, "seconds": round(seconds, 3), "checks": checks}
+        passed = None if from_trace is not None else all_hold(results)
+        document = {"passed": passed, **settings, "seconds": round(seconds, 3), "checks": checks}
         write_atomically(json_file, json.dumps(document, indent=2, allow_nan=False) + "\n")
+    if from_trace is not None:  # nothing exact is checked there
+        return
     console.print(verdict(results, seconds), highlight=False)
     raise typer.Exit(0 if all_hold(results) else 1)
+
+
+def _run_model(
+    console: Console,
+    model: str | None,
+    trace: Path | None,
+    seed: int,
+    responses: int | None,
+    quick: bool,
+    given: dict[str, Any],
+) -> tuple[list[CheckResult], dict[str, Any]]:
+    """A model on prompts, or a trace; the results, and what the JSON file says of the run."""
+    with console.status("loading torch"):
+        from transformers.utils import logging as transformers_logging
+
+        from archer.verify.gather import GatherOptions
+        from archer.verify.model_command import verify_model, verify_trace
+
+        transformers_logging.disable_progress_bar()
+    threshold = of_model.THRESHOLD if given["threshold"] is None else given["threshold"]
+    said = {"seed": seed, "threshold": threshold}
+    if trace is not None:
+        results, counts = verify_trace(console, trace, threshold, seed)
+        return results, {"trace": str(trace), **said, **counts}
+    assert model is not None
+
+    def chosen(name: str, default: Any) -> Any:
+        return default if given[name] is None else given[name]
+
+    options = GatherOptions(
+        model=model,
+        data=tuple(given["data"]),
+        cases=chosen("cases", of_model.CASES),
+        max_prompts=chosen("max-prompts", of_model.MAX_PROMPTS),
+        responses=responses or RESPONSES,
+        max_tokens=chosen("max-tokens", of_model.MAX_TOKENS),
+        temperature=chosen("temperature", of_model.TEMPERATURE),
+        batch=chosen("batch", of_model.BATCH),
+        seed=seed,
+        device=chosen("device", "auto"),
+        dtype=chosen("dtype", "auto"),
+        threads=chosen("threads", 0),
+        factor=chosen("projection-dim-factor", of_model.FACTOR),
+        budget=of_model.BUDGET,
+        permutations=chosen("permutations", of_model.PERMUTATIONS),
+        last_number=given["last-number"],
+    )
+    results, counts = verify_model(console, options, threshold, quick)
+    return results, {**asdict(options), **said, "quick": quick, **counts, "cases_wanted": options.cases}
 
 
 def _run_credit(

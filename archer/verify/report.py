@@ -82,10 +82,14 @@ def progress_line(result: CheckResult) -> str:
     return f"{_mark(result.passed, width=8)}  {escape(result.name)}  [dim]{result.seconds:.1f} s[/dim]"
 
 
-def print_report(console: Console, results: Sequence[CheckResult]) -> None:
-    """The exact checks in one table, then one table for each reported check."""
-    reported = [_reported_table(result) for result in results if result.passed is None]
-    for table in (_exact_table([result for result in results if result.passed is not None]), *reported):
+def print_report(console: Console, results: Sequence[CheckResult], precision: str = "in float64") -> None:
+    """The exact checks in one table, if there are any, then one table for each reported check.
+
+    precision: what the exact checks compute in, where that is one for all
+    """
+    exact = [result for result in results if result.passed is not None]
+    tables = [_exact_table(exact, precision)] if exact else []
+    for table in (*tables, *(_reported_table(result) for result in results if result.passed is None)):
         console.print()
         console.print(table)
     console.print()
@@ -109,8 +113,9 @@ def all_hold(results: Sequence[CheckResult]) -> bool:
     return bool(exact) and all(exact)
 
 
-def _exact_table(results: list[CheckResult]) -> Table:
-    table = Table(title="Exact checks, in float64", title_justify="left", title_style="bold")
+def _exact_table(results: list[CheckResult], precision: str) -> Table:
+    title = f"Exact checks, {precision}" if precision else "Exact checks"
+    table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("")
     for column in ("measured", "allowed"):
         table.add_column(column, justify="right", no_wrap=True)

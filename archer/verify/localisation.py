@@ -1,0 +1,188 @@
+"""How well token values find the first false equation of rejected responses, and which knobs do it best."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from archer.trace.vocab import DecodedText
+from archer.training.mistakes import touched
+from archer.verify.bootstrap import Interval, interval, is_first, place_of
+from archer.verify.equations import equations
+from archer.verify.report import CheckResult, Figure, reported
+
+COLUMNS = ("AUC", "AUC from", "AUC to", "top-1", "top-1 from", "top-1 to")
+CHOSEN = "influence, chosen on the other half"
+
+
+@dataclass(frozen=True)
+class Label:
+    """The first false equation of a response, in tokens."""
+
+    token: int
+    """The one at which it becomes false."""
+    results: frozenset[int]
+    """Those that hold results of equations, and that one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One rejected response with a false equation, and what each method says of its T tokens."""
+
+    prompt: str
+    """What its prompt is known by: prompts are divided into halves by it."""
+    label: Label
+    entropy: Tensor  # [T]
+    values: Mapping[str, Tensor]  # method -> [T], high says "mistake"
+    nulls: Mapping[str, Sequence[Tensor]] = field(default_factory=dict)
+    """The same under permuted accept / reject labels; a method that is not here sees no labels."""
+
+    @property
+    def chooses(self) -> bool:
+        """Whether its half is the one that knobs are chosen on."""
+        return hashlib.sha256(self.prompt.encode("utf-8", "surrogatepass")).digest()[0] % 2 == 0
+
+
+def label_of(decoded: DecodedText, length: int) -> Label | None:
+    """The token at which the first equation of a response becomes false; None where none does.
+
+    length: tokens of the response; those after the text (the end mark) are no text
+    """
+    read = equations(decoded.text)
+    wrong = [equation.wrong for equation in read if equation.wrong is not None]
+    if not wrong:
+        return None
+    here = touched(decoded, min(wrong), min(wrong) + 1)
+    if not here or min(here) >= length:
+        return None
+    results = [touched(decoded, equation.start, equation.end) for equation in read]
+    return Label(min(here), frozenset[int](here).union(*results))
+
+
+@dataclass(frozen=True)
+class Population:
+    """Among which tokens of its response a mistake is looked for."""
+
+    name: str
+    note: str
+
+    def tokens(self, case: Case, threshold: float) -> Tensor:
+        """[T] bool."""
+        if self.name == "sure and unsure":
+            return torch.ones_like(case.entropy, dtype=torch.bool)
+        if self.name == "unsure":
+            return case.entropy > threshold
+        chosen = torch.zeros_like(case.entropy, dtype=torch.bool)
+        chosen[sorted(case.label.results)] = True
+        return chosen
+
+
+POPULATIONS = (
+    Population("sure and unsure", "all tokens of the response"),
+    Population("unsure", "its tokens with entropy above {threshold:g} nats"),
+    Population("results", "the tokens of the results of its equations"),
+)
+
+
+def figures_of(
+    cases: Sequence[Case], method: str, population: Population, threshold: float, null: bool = False
+) -> tuple[Tensor, Tensor]:
+    """([n] AUC, [n] top-1) of the responses whose mistake is in the population with other tokens.
+
+    null: under permuted labels, the mean over permutations
+    """
+    aucs, firsts = [], []
+    for case in cases:
+        inside = population.tokens(case, threshold)
+        if not inside[case.label.token] or int(inside.sum()) < 2:
+            continue
+        place = int(inside[: case.label.token].sum())
+        tables = [case.values[method]]
+        if null and method in case.nulls:
+            tables = list(case.nulls[method])
+        chosen = [table.double()[inside] for table in tables]
+        aucs.append(sum(place_of(values, place) for values in chosen) / len(chosen))
+        firsts.append(sum(is_first(values, place) for values in chosen) / len(chosen))
+    return torch.tensor(aucs, dtype=torch.float64), torch.tensor(firsts, dtype=torch.float64)
+
+
+def best(
+    cases: Sequence[Case], methods: Sequence[str], population: Population, threshold: float
+) -> tuple[str, float] | None:
+    """The method with the highest mean AUC, and that AUC; None where there is no case."""
+    means = {name: figures_of(cases, name, population, threshold)[0] for name in methods}
+    known = {name: float(aucs.mean()) for name, aucs in means.items() if len(aucs)}
+    if not known:
+        return None
+    name = max(known, key=known.__getitem__)
+    return name, known[name]
+
+
+def localisation(
+    cases: Sequence[Case], candidates: Sequence[str], threshold: float, seed: int
+) -> list[CheckResult]:
+    """One table a population; with candidates, one is chosen on a half and all are reported on the other.
+
+    candidates: the methods to choose among; with fewer than two nothing is chosen and all cases are reported
+    """
+    chooses = len(candidates) > 1
+    first = [case for case in cases if case.chooses] if chooses else []
+    second = [case for case in cases if not case.chooses] if chooses else list(cases)
+    methods = list(cases[0].values) if cases else []
+    return [
+        _table(first, second, methods, candidates if chooses else (), population, threshold, seed)
+        for population in POPULATIONS
+    ]
+
+
+def _table(
+    first: Sequence[Case],
+    second: Sequence[Case],
+    methods: Sequence[str],
+    candidates: Sequence[str],
+    population: Population,
+    threshold: float,
+    seed: int,
+) -> CheckResult:
+    has_nulls = any(case.nulls for case in second)
+    lines: list[Figure] = []
+    count = 0
+
+    def line(what: str, method: str) -> int:
+        aucs, firsts = figures_of(second, method, population, threshold)
+        values = [*_three(interval(aucs, seed)), *_three(interval(firsts, seed))]
+        if has_nulls:
+            null, _ = figures_of(second, method, population, threshold, null=True)
+            values.append(float(null.mean()) if len(null) else float("nan"))
+        lines.append(Figure(what, tuple(values)))
+        return len(aucs)
+
+    note = "High values say 'mistake'. Chance is 0.5. Intervals: 95 %, bootstrap over responses."
+    if candidates:
+        chosen = best(first, candidates, population, threshold)
+        if chosen is None:
+            note += " Nothing was chosen: the half to choose on has no case."
+        else:
+            line(CHOSEN, chosen[0])
+            on = len(figures_of(first, chosen[0], population, threshold)[0])
+            note += f" Chosen on {on} other responses, by the AUC there of {chosen[1]:.3f}: {chosen[0]}."
+    for method in methods:
+        count = line(method, method)
+    if has_nulls:
+        note += " A null equal to its figure belongs to a method that sees no labels."
+    where = population.note.format(threshold=threshold)
+    return reported(
+        f"first false equation among {where}",
+        f"{count} rejected responses with a false equation: the place of the token where it becomes false.",
+        note,
+        (*COLUMNS, "null AUC") if has_nulls else COLUMNS,
+        lines,
+    )
+
+
+def _three(found: Interval) -> tuple[float, float, float]:
+    return found.mean, found.low, found.high
