@@ -35,7 +35,7 @@ MAX_UNIT_WORDS = 4
 
 
 @dataclass(frozen=True)
-class Equation:
+class WrittenEquation:
     """One number c that is said to equal an expression."""
 
     start: int
@@ -63,15 +63,15 @@ class _UnreadableError(Exception):
     """Not an expression that is understood for certain."""
 
 
-def first_false(text: str) -> Equation | None:
+def first_false(text: str) -> WrittenEquation | None:
     """The false equation whose mistake stands first in the text."""
     wrong = [equation for equation in equations(text) if equation.wrong is not None]
     return min(wrong, key=lambda equation: equation.wrong or 0, default=None)
 
 
-def equations(text: str) -> list[Equation]:
+def equations(text: str) -> list[WrittenEquation]:
     """Every equation `expression = number` of the text that can be read, in order."""
-    found: list[Equation] = []
+    found: list[WrittenEquation] = []
     for chain in _chains(lexemes(text)):
         found += _judged(chain, text)
     return found
@@ -95,9 +95,9 @@ def _chains(line: Sequence[Lexeme]) -> list[list[Sequence[Lexeme]]]:
     return chains
 
 
-def _judged(chain: Sequence[Sequence[Lexeme]], text: str) -> list[Equation]:
+def _judged(chain: Sequence[Sequence[Lexeme]], text: str) -> list[WrittenEquation]:
     """Each number of a chain against the expression that it is said to equal."""
-    found: list[Equation] = []
+    found: list[WrittenEquation] = []
     known: list[Fraction] = []  # what the next number may be; empty where nothing was computed
     percent = False
     for place, side in enumerate(chain):
@@ -116,20 +116,20 @@ def _judged(chain: Sequence[Sequence[Lexeme]], text: str) -> list[Equation]:
     return found
 
 
-def _compared(number: Lexeme, known: Sequence[Fraction], percent: bool, text: str) -> Equation | None:
+def _compared(number: Lexeme, known: Sequence[Fraction], percent: bool, text: str) -> WrittenEquation | None:
     """The equation `known = number`; None where the text ends before it is decided."""
     written = number.value * (100 if number.percent else 1)
     factors = (1, 100) if percent or number.percent else (1,)
     true = [value * factor for value in known for factor in factors]
     if any(_is_written(written, number, value) for value in true):
-        return Equation(number.start, number.end, None)
+        return WrittenEquation(number.start, number.end, None)
     characters = _characters(number, text)
     fits = max(_common(characters, value, number.decimals) for value in true)
     if fits < len(characters):
-        return Equation(number.start, number.end, characters[fits][1])
+        return WrittenEquation(number.start, number.end, characters[fits][1])
     if number.end == len(text):
         return None
-    return Equation(number.start, number.end, number.end)
+    return WrittenEquation(number.start, number.end, number.end)
 
 
 def _is_written(written: Fraction, number: Lexeme, true: Fraction) -> bool:

@@ -18,7 +18,7 @@ from archer.generation.policy import Policy
 from archer.generation.sampling import SampleStreams, SamplingParams
 from archer.rewards.config import RewardConfig
 from archer.trace.vocab import vocab_from_tokenizer
-from archer.verify.localisation import Case, Label, label_of
+from archer.verify.localisation import Label, MistakeCase, label_of
 from archer.verify.token_methods import TokenMethods
 
 DATA_KEY = "--data"
@@ -50,7 +50,7 @@ class GatherOptions:
 class Gathered:
     """The cases, what they were found among, and the first groups with both verdicts."""
 
-    cases: list[Case] = field(default_factory=list)
+    cases: list[MistakeCase] = field(default_factory=list)
     groups: list[tuple[Responses, tuple[bool, ...]]] = field(default_factory=list)
     prompts: int = 0
     responses: int = 0
@@ -126,13 +126,13 @@ def gather(
 
 def _cases(
     methods: TokenMethods, group: tuple[Responses, tuple[bool, ...]], labels: list[Label | None]
-) -> Iterator[Case]:
+) -> Iterator[MistakeCase]:
     responses, accepted = group
     valued = methods.of(responses, accepted)
     prompt = " ".join(map(str, responses.prompts[0].token_ids))
     for row, label in enumerate(labels):
         if label is not None:
-            yield Case(prompt, label, valued.entropy[row], valued.values[row], valued.nulls[row])
+            yield MistakeCase(prompt, label, valued.entropy[row], valued.values[row], valued.nulls[row])
 
 
 def _groups(

@@ -30,7 +30,7 @@ class Label:
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class MistakeCase:
     """One rejected response with a false equation, and what each method says of its T tokens."""
 
     prompt: str
@@ -70,7 +70,7 @@ class Population:
     name: str
     note: str
 
-    def tokens(self, case: Case, threshold: float) -> Tensor:
+    def tokens(self, case: MistakeCase, threshold: float) -> Tensor:
         """[T] bool."""
         if self.name == "sure and unsure":
             return torch.ones_like(case.entropy, dtype=torch.bool)
@@ -89,7 +89,7 @@ POPULATIONS = (
 
 
 def figures_of(
-    cases: Sequence[Case], method: str, population: Population, threshold: float, null: bool = False
+    cases: Sequence[MistakeCase], method: str, population: Population, threshold: float, null: bool = False
 ) -> tuple[Tensor, Tensor]:
     """([n] AUC, [n] top-1) of the responses whose mistake is in the population with other tokens.
 
@@ -111,7 +111,7 @@ def figures_of(
 
 
 def best(
-    cases: Sequence[Case], methods: Sequence[str], population: Population, threshold: float
+    cases: Sequence[MistakeCase], methods: Sequence[str], population: Population, threshold: float
 ) -> tuple[str, float] | None:
     """The method with the highest mean AUC, and that AUC; None where there is no case."""
     means = {name: figures_of(cases, name, population, threshold)[0] for name in methods}
@@ -123,7 +123,7 @@ def best(
 
 
 def localisation(
-    cases: Sequence[Case], candidates: Sequence[str], threshold: float, seed: int
+    cases: Sequence[MistakeCase], candidates: Sequence[str], threshold: float, seed: int
 ) -> list[CheckResult]:
     """One table a population; with candidates, one is chosen on a half and all are reported on the other.
 
@@ -140,8 +140,8 @@ def localisation(
 
 
 def _table(
-    first: Sequence[Case],
-    second: Sequence[Case],
+    first: Sequence[MistakeCase],
+    second: Sequence[MistakeCase],
     methods: Sequence[str],
     candidates: Sequence[str],
     population: Population,

@@ -41,7 +41,7 @@ NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class CheckedGroup:
     """A model in plain attention and the responses of one prompt, with both verdicts."""
 
     model: PreTrainedModel
@@ -52,13 +52,13 @@ class Subject:
     @classmethod
     def of(
         cls, model: PreTrainedModel, device: torch.device, responses: Responses, accepted: tuple[bool, ...]
-    ) -> Subject:
+    ) -> CheckedGroup:
         """Copy the model: the policy's own attention may know packed rows alone."""
         copied = deepcopy(model)
         copied.set_attn_implementation("sdpa")
         return cls(copied.eval(), device, responses, accepted)
 
-    def pair(self) -> Subject:
+    def pair(self) -> CheckedGroup:
         """The shortest accepted and the shortest rejected response alone."""
         lengths = self.responses.lengths.tolist()
         rows = [
@@ -129,7 +129,7 @@ class Subject:
         return tracer.captured[0]
 
 
-def check_factors(subject: Subject, dtype: torch.dtype) -> CheckResult:
+def check_factors(subject: CheckedGroup, dtype: torch.dtype) -> CheckResult:
     """sum over positions of u v^T = dJ/dW for every traced module, within what the gradient's sum may round.
 
     The sum of the factors is made in float64, so the whole deviation is that of `.grad`.
@@ -167,7 +167,7 @@ def check_factors(subject: Subject, dtype: torch.dtype) -> CheckResult:
     )
 
 
-def check_solvers(subject: Subject, dtype: torch.dtype) -> CheckResult:
+def check_solvers(subject: CheckedGroup, dtype: torch.dtype) -> CheckResult:
     """The dual and the primal solve from the same factors; both compute in float32 from these on.
 
     Allowed: the condition number of H + lambda I, at most 1 + trace(H) / lambda, times sqrt(D) roundings.
@@ -195,7 +195,7 @@ def check_solvers(subject: Subject, dtype: torch.dtype) -> CheckResult:
     )
 
 
-def check_slopes(subject: Subject, tokens: int) -> CheckResult:
+def check_slopes(subject: CheckedGroup, tokens: int) -> CheckResult:
     """Central differences of the contrast C along -g_t in float32, for the tokens with the largest scores.
 
     Captured at every position with J = sum_r mean_t log pi, the width of the batch times the identity score
@@ -237,7 +237,7 @@ def check_slopes(subject: Subject, tokens: int) -> CheckResult:
     )
 
 
-def check_precision(subject: Subject) -> CheckResult:
+def check_precision(subject: CheckedGroup) -> CheckResult:
     """Scores captured in bfloat16 against those in float32.
 
     Each block rounds about 20 results on the way forward and back, each by up to 2^-8, independently: over L
@@ -258,7 +258,7 @@ def check_precision(subject: Subject) -> CheckResult:
 
 
 @torch.no_grad()
-def _rounding_of(subject: Subject) -> float:
+def _rounding_of(subject: CheckedGroup) -> float:
     """Largest change of C when every weight moves by a relative 2^-24 of random sign, over three draws."""
     generator = torch.Generator(device=subject.device).manual_seed(0)
     start, changes = subject.contrast(), []
@@ -275,7 +275,7 @@ def _rounding_of(subject: Subject) -> float:
 
 
 @torch.no_grad()
-def _slope(subject: Subject, step: dict[str, Tensor], h: float) -> float:
+def _slope(subject: CheckedGroup, step: dict[str, Tensor], h: float) -> float:
     """(C(theta + h d) - C(theta - h d)) / (2 h)."""
     modules = {m.name: m.weight for m in InfluenceTracer(subject.model, IDENTITY).modules}
     before = {name: modules[name].detach().clone() for name in step}

@@ -14,7 +14,13 @@ from archer.errors import ArcherError
 from archer.verify import suite
 from archer.verify.gather import Gathered, GatherOptions, build, gather
 from archer.verify.localisation import localisation
-from archer.verify.model_checks import Subject, check_factors, check_precision, check_slopes, check_solvers
+from archer.verify.model_checks import (
+    CheckedGroup,
+    check_factors,
+    check_precision,
+    check_slopes,
+    check_solvers,
+)
 from archer.verify.model_quality import check_projection, check_step
 from archer.verify.report import CheckResult, progress_line
 from archer.verify.suite import Check
@@ -49,7 +55,7 @@ def verify_model(
             style="yellow",
             highlight=False,
         )
-    subject = Subject.of(generation.model, generation.compute.device, *found.groups[0])
+    subject = CheckedGroup.of(generation.model, generation.compute.device, *found.groups[0])
     results = []
     for check in _checks(subject, QUICK if quick else ModelSizes(), options.seed):
         with console.status(check.name):
@@ -89,7 +95,7 @@ def verify_trace(
     return localisation(found.cases, (), threshold, seed), counts
 
 
-def _checks(subject: Subject, sizes: ModelSizes, seed: int) -> Iterator[Check]:
+def _checks(subject: CheckedGroup, sizes: ModelSizes, seed: int) -> Iterator[Check]:
     pair = subject.pair()
     for dtype in (torch.float32, torch.bfloat16):
         yield Check("captured factors", lambda d=dtype: check_factors(pair, d))  # type: ignore[misc]

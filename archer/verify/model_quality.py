@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from archer.influence import Group, InfluenceConfig
-from archer.verify.model_checks import Subject
+from archer.verify.model_checks import CheckedGroup
 from archer.verify.report import CheckResult, Figure, reported
 from archer.verify.sample import permuted
 from archer.verify.statistics import pearson, spearman
@@ -38,7 +38,7 @@ STEP = 1e-3  # the step of SGD, in nats of the loss that it gains to first order
 PERMUTATIONS = 3
 
 
-def check_projection(subject: Subject) -> CheckResult:
+def check_projection(subject: CheckedGroup) -> CheckResult:
     """Spearman correlation of one group's token scores with those of projection=none."""
     dtype = torch.float32
     exact = subject.capture_means(replace(UNCAPPED, projection="none"), dtype, every=False)
@@ -67,7 +67,7 @@ def check_projection(subject: Subject) -> CheckResult:
     )
 
 
-def check_step(subject: Subject, subsets: int, seed: int) -> CheckResult:
+def check_step(subject: CheckedGroup, subsets: int, seed: int) -> CheckResult:
     """Correlate what a step of SGD loses in the contrast without some tokens with their summed scores."""
     responses, batch = subject.responses, subject.batch
     advantages = advantages_of(responses, subject.accepted)
@@ -114,7 +114,7 @@ def check_step(subject: Subject, subsets: int, seed: int) -> CheckResult:
     )
 
 
-def _contrast_lost(subject: Subject, advantages: Tensor, left_out: Tensor) -> Tensor:
+def _contrast_lost(subject: CheckedGroup, advantages: Tensor, left_out: Tensor) -> Tensor:
     """Contrast after a step with all tokens minus the contrast after a step without some, [subsets]."""
     batch = subject.batch
     weights = [weight for weight in subject.model.parameters() if weight.requires_grad]

@@ -13,14 +13,14 @@ from archer.errors import ArcherError
 from archer.trace.reader import TRACE_FOLDERS, LoadedStep, StepProblem, TraceReader, find_traces
 from archer.trace.schema import TraceStep
 from archer.trace.vocab import Vocab
-from archer.verify.localisation import Case, label_of
+from archer.verify.localisation import MistakeCase, label_of
 
 
 @dataclass(frozen=True)
 class TracedCases:
     """The cases of a trace and what they were found among."""
 
-    cases: tuple[Case, ...]
+    cases: tuple[MistakeCase, ...]
     folder: Path
     steps: int
     responses: int
@@ -43,7 +43,7 @@ def cases_of_trace(path: Path, seed: int) -> TracedCases:
             f"{folder} has no vocab.npz: without it, its tokens are no text that could be read."
         )
     generator = torch.Generator().manual_seed(seed)
-    cases: list[Case] = []
+    cases: list[MistakeCase] = []
     problems: list[str] = []
     steps = responses = rejected = false = 0
     for loaded in reader:
@@ -77,7 +77,9 @@ def _rejected(loaded: LoadedStep, folder: Path) -> np.ndarray:
     return ~arrays.accepted & judged
 
 
-def _case(arrays: TraceStep, row: int, vocab: Vocab, generator: torch.Generator) -> tuple[Case | None, bool]:
+def _case(
+    arrays: TraceStep, row: int, vocab: Vocab, generator: torch.Generator
+) -> tuple[MistakeCase | None, bool]:
     """The case of a row, if it is one, and whether it holds a false equation."""
     mask = arrays.response_mask[row]
     tokens = arrays.responses[row][mask].tolist()
@@ -95,7 +97,7 @@ def _case(arrays: TraceStep, row: int, vocab: Vocab, generator: torch.Generator)
     if arrays.log_probs is not None:
         values["-log-prob"] = -_line(arrays.log_probs, row, mask)
     values["random"] = torch.rand(len(tokens), generator=generator, dtype=torch.float64)
-    return Case(_prompt(arrays, row), label, entropy, values), True
+    return MistakeCase(_prompt(arrays, row), label, entropy, values), True
 
 
 def _line(array: np.ndarray, row: int, mask: np.ndarray) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 
 from archer.trace.vocab import decode_bytes
 from archer.verify.bootstrap import interval, is_first, place_of
-from archer.verify.localisation import CHOSEN, Case, Label, label_of, localisation
+from archer.verify.localisation import CHOSEN, Label, MistakeCase, label_of, localisation
 
 
 def test_the_place_of_a_token_is_its_auc_among_the_others():
@@ -62,11 +62,13 @@ def test_a_response_whose_equations_hold_has_no_label():
     assert label_of(tokens_of("1+1", "=2"), 3) is None
 
 
-def case(prompt: int, token: int, **values: list[float]) -> Case:
+def case(prompt: int, token: int, **values: list[float]) -> MistakeCase:
     length = len(next(iter(values.values())))
     entropy = torch.tensor([0.01] + [1.0] * (length - 1))
     label = Label(token, frozenset({token, length - 1}))
-    return Case(str(prompt), label, entropy, {name: torch.tensor(line) for name, line in values.items()})
+    return MistakeCase(
+        str(prompt), label, entropy, {name: torch.tensor(line) for name, line in values.items()}
+    )
 
 
 def figures(result) -> dict[str, tuple[float, ...]]:
@@ -97,7 +99,7 @@ def test_knobs_are_chosen_on_one_half_and_reported_on_the_other():
     assert 8 < sum(halves) < 32
     # On the half that chooses, b is the better one; on the other, a.
     swapped = [
-        Case(one.prompt, one.label, one.entropy, {"a": one.values["b"], "b": one.values["a"]})
+        MistakeCase(one.prompt, one.label, one.entropy, {"a": one.values["b"], "b": one.values["a"]})
         if chooses
         else one
         for one, chooses in zip(cases, halves, strict=True)
@@ -112,7 +114,9 @@ def test_knobs_are_chosen_on_one_half_and_reported_on_the_other():
 def test_nulls_stand_beside_and_methods_that_see_no_labels_repeat_their_figure():
     one = case(0, 1, scored=[0.0, 1.0, 0.5], plain=[0.0, 1.0, 0.5])
     nulls = {"scored": [torch.tensor([1.0, 0.0, 1.0]), torch.tensor([0.0, 1.0, 0.0])]}
-    (table, *_) = localisation([Case(one.prompt, one.label, one.entropy, one.values, nulls)], (), 0.05, 0)
+    (table, *_) = localisation(
+        [MistakeCase(one.prompt, one.label, one.entropy, one.values, nulls)], (), 0.05, 0
+    )
     assert table.columns[-1] == "null AUC"
     assert figures(table)["scored"][-1] == 0.5  # the mean of 0 and 1
     assert figures(table)["plain"][-1] == figures(table)["plain"][0] == 1.0

@@ -16,7 +16,7 @@ from archer.influence import Group, InfluenceConfig
 from archer.verify import capture, model_checks
 from archer.verify.command import verify
 from archer.verify.gather import GatherOptions, build, gather
-from archer.verify.model_checks import Subject, check_factors, check_slopes, check_solvers
+from archer.verify.model_checks import CheckedGroup, check_factors, check_slopes, check_solvers
 from archer.verify.token_methods import TokenMethods, candidates, loss_weights
 
 torch.set_num_threads(1)
@@ -61,9 +61,9 @@ def gathered():
 
 
 @pytest.fixture(scope="module")
-def subject(gathered) -> Subject:
+def subject(gathered) -> CheckedGroup:
     generation, found = gathered
-    return Subject.of(generation.model, generation.compute.device, *found.groups[0])
+    return CheckedGroup.of(generation.model, generation.compute.device, *found.groups[0])
 
 
 def test_the_whole_command_on_the_embedded_model(tmp_path):
@@ -132,7 +132,7 @@ def test_one_backward_gives_the_scores_of_each_objectives_own(gathered):
     responses, accepted = found.groups[0]
     methods = TokenMethods(Policy(generation.model, generation.compute, 1.0), 4, 0, 0, 4096)
     valued = methods.of(responses, accepted)
-    subject = Subject.of(generation.model, generation.compute.device, responses, accepted)
+    subject = CheckedGroup.of(generation.model, generation.compute.device, responses, accepted)
     weights = loss_weights(responses, accepted)
     config = InfluenceConfig(enable=True, projection_dim_factor=4)
     captured = capture.capture_objective(
@@ -154,7 +154,7 @@ def test_one_backward_gives_the_scores_of_each_objectives_own(gathered):
 
 def test_a_lost_position_breaks_the_factors_check(subject, monkeypatch):
     assert check_factors(subject.pair(), torch.float32).passed
-    real = Subject.capture_means
+    real = CheckedGroup.capture_means
 
     def without_one(self, config, dtype, every):
         factors = real(self, config, dtype, every)
@@ -163,7 +163,7 @@ def test_a_lost_position_breaks_the_factors_check(subject, monkeypatch):
         kept[int(u.float().norm(dim=1).argmax())] = 0
         return replace(factors, u={**factors.u, name: kept})
 
-    monkeypatch.setattr(Subject, "capture_means", without_one)
+    monkeypatch.setattr(CheckedGroup, "capture_means", without_one)
     assert not check_factors(subject.pair(), torch.float32).passed
     assert not check_factors(subject.pair(), torch.bfloat16).passed
 
