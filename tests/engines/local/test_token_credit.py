@@ -1,6 +1,5 @@
 """Token credit in whole steps of the local engine: the same weights on every way they can be made."""
 
-from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -13,7 +12,6 @@ from archer.engines.local.credit import StepCredit
 from archer.engines.local.engine import LocalEngine
 from archer.errors import ArcherError
 from archer.trace.reader import TraceReader
-from archer.training.traces import Traces
 
 SMALL = [
     "data.train_max_samples=40",
@@ -38,25 +36,6 @@ SLOW_WAYS = {
         "algorithm.rollout_correction.rollout_is_threshold=1e6",
     ),
 }
-
-
-@pytest.fixture
-def make_engine(tmp_path):
-    """`make_engine(*overrides)`: the embedded default, loaded and ready for its first step."""
-    with ExitStack() as closing:
-        count = 0
-
-        def make(*overrides: str) -> LocalEngine:
-            nonlocal count
-            folder = f"trainer.default_local_dir={tmp_path}/run{count}"
-            count += 1
-            engine = LocalEngine(compose([*SMALL, folder, *overrides]))
-            engine.start(None, closing)
-            engine.traces = Traces(engine.config, engine.tokenizer, resumed_at=0)
-            closing.callback(engine.traces.close)
-            return engine
-
-        yield make
 
 
 @pytest.fixture

@@ -2,20 +2,17 @@
 
 import copy
 import math
-from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from archer.config import compose
 from archer.engines.local.engine import LocalEngine
 from archer.engines.local.trainer import Trainer
 from archer.generation.judge import Judged
 from archer.generation.policy import Policy
 from archer.rewards import RewardResult
-from archer.training.traces import Traces
 
 SMALL = [
     "data.train_max_samples=40",
@@ -60,25 +57,6 @@ PROMISED = {
     "perf/throughput",
     "perf/max_memory_allocated_gb",
 }
-
-
-@pytest.fixture
-def make_engine(tmp_path):
-    """`make_engine(*overrides)`: the embedded default, loaded and ready for its first step."""
-    with ExitStack() as closing:
-        count = 0
-
-        def make(*overrides: str) -> LocalEngine:
-            nonlocal count
-            folder = f"trainer.default_local_dir={tmp_path}/run{count}"
-            count += 1
-            engine = LocalEngine(compose([*SMALL, folder, *overrides]))
-            engine.start(None, closing)
-            engine.traces = Traces(engine.config, engine.tokenizer, resumed_at=0)
-            closing.callback(engine.traces.close)
-            return engine
-
-        yield make
 
 
 def judge_with(trainer: Trainer, judge: object) -> None:
