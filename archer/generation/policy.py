@@ -18,6 +18,7 @@ from archer.generation.device import Compute
 from archer.generation.head import CHUNK_ELEMENTS, head_statistics, token_statistics
 from archer.generation.packed import is_packed
 from archer.influence.head import HeadSketch
+from archer.influence.logits import LogitMap
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Policy:
         self.compute = compute
         self.temperature = temperature
         self._plain_head = self._head_is_plain()
+        self._logit_map: LogitMap | None = None  # of a head that is not plain, once it was watched
 
     def run_head_everywhere(self) -> None:
         """Run the head at every position in one piece, for a tracer that reads it like any other module."""
@@ -89,15 +91,17 @@ class Policy:
                 log_probs, entropy, u = self._through_head(emitting, tokens, entropy_grad, sketch)
             else:
                 seen: list[Tensor] = []
-                with self._head_input(seen) if sketch is not None else nullcontext():
+                with self._watched_head(seen) if sketch is not None else nullcontext():
                     logits = self.model(input_ids=batch.input_ids, use_cache=False, **batch.arguments).logits
                 some = batch.gather(logits)
                 log_probs, entropy = token_statistics(some, tokens, self.temperature, entropy_grad)
                 u = None
                 if sketch is not None:
-                    emitting = batch.gather(seen[0])
-                    probs = (some.detach().float() / self.temperature).softmax(-1)
-                    u = sketch.output_factors(probs, tokens, self.temperature)
+                    emitting, z = batch.gather(seen[0]), some.detach()
+                    if self._logit_map is None:
+                        self._logit_map = LogitMap.found(self.model, batch.gather(seen[1]), z)
+                    probs = (z.float() / self.temperature).softmax(-1)
+                    u = sketch.output_factors(probs, tokens, self.temperature, self._logit_map.slope(z))
             factors = None
             if sketch is not None:
                 assert u is not None
@@ -106,10 +110,14 @@ class Policy:
         return TokenStats(batch.scatter(log_probs), batch.scatter(entropy), factors)
 
     @contextmanager
-    def _head_input(self, seen: list[Tensor]) -> Iterator[None]:
-        """Note what the head is given."""
-        head = self.model.get_output_embeddings()
-        hook = head.register_forward_pre_hook(lambda _, given: seen.append(given[0].detach()))
+    def _watched_head(self, seen: list[Tensor]) -> Iterator[None]:
+        """Note what the head is given, and what it makes of it until that is known."""
+        head, known = self.model.get_output_embeddings(), self._logit_map is not None
+
+        def note(_: nn.Module, given: tuple[Tensor, ...], made: Tensor) -> None:
+            seen.extend([given[0].detach()] if known else [given[0].detach(), made.detach()])
+
+        hook = head.register_forward_hook(note)
         try:
             yield
         finally:

@@ -5,6 +5,8 @@ gradient with respect to the head's weight, e (x) x:
 
     e_t = d log π(y_t) / dz = (1[v = y_t] - π_v) / T,     x_t the hidden state that the head is given
 
+times what a model that scales or caps its logits does to the head's output (`logits.LogitMap`).
+
 Where a tracer on the head captures e and x from a backward of sum_t log π(y_t), this gives the same factors
 out of the forward that computes log-probs.
 """
@@ -53,17 +55,23 @@ class HeadSketch:
         probs: Tensor,  # [T, V] pi
         tokens: Tensor,  # [T] sampled
         temperature: float,
+        slope: Tensor | float = 1.0,  # [T, V] dz / dy, y the head's output and z the logits
     ) -> Tensor:  # [T, k_out]
-        """u = P_out (1[y] - pi) / T. The one-hot vector picks a column of P_out and is never made."""
+        """u = P_out s (1[y] - pi) / T. The one-hot vector picks a column of P_out and is never made."""
         wide = torch.promote_types(probs.dtype, torch.float32)
         if isinstance(self.project_out, NoProjection):
             pull = -probs.to(wide)
             pull[torch.arange(len(tokens), device=tokens.device), tokens] += 1
-            return pull / temperature
+            return pull * slope / temperature
         signs = self.project_out.signs(probs.device, probs.dtype)  # [k_out, V]
         chosen = signs.index_select(1, tokens).T.to(wide)
-        u = (chosen - (probs @ signs.T).to(wide))[:, : self.project_out.k]
-        return u * (self.project_out.scale / temperature)
+        scale = self.project_out.scale / temperature
+        if isinstance(slope, Tensor):
+            probs = probs * slope.to(probs.dtype)
+            chosen = chosen * slope.gather(1, tokens[:, None]).to(wide)
+        else:
+            scale *= slope
+        return (chosen - (probs @ signs.T).to(wide))[:, : self.project_out.k] * scale
 
 
 def head_scores(

@@ -5,20 +5,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from archer.errors import ArcherError
 from archer.influence.head import HeadSketch
+from archer.influence.logits import LogitMap
 
 CHUNK_ELEMENTS = 2**26  # logits that are made at a time
-LOGIT_SETTINGS = (
-    "final_logit_softcapping",
-    "logit_scale",
-    "output_multiplier",
-    "lm_head_multiplier",
-    "logits_scaling",
-)
-"""What a model's config may say of its logits beside the head's product."""
 
 
 class HeadReader:
@@ -28,15 +21,33 @@ class HeadReader:
         model = model.get_base_model() if hasattr(model, "get_base_model") else model  # PEFT's wrapper
         self.head, self.sketch, self.temperature = model.get_output_embeddings(), sketch, temperature
         self.backbone = model.base_model
-        settings = model.config.get_text_config().to_dict()
-        odd = [name for name in LOGIT_SETTINGS if settings.get(name) not in (None, 1, 1.0)]
-        if odd or not isinstance(self.head, nn.Linear) or self.backbone is model:
-            raise ArcherError(
-                f"token credit reads the influence of the head, and {type(model).__name__} "
-                + (f"changes its logits after it ({odd[0]})" if odd else "has no plain linear head")
-                + ": choose another algorithm.token_credit.mode, influence for example"
-            )
+        self.logit_map = self._probe(model)
         self._seen: list[Tensor] = []
+
+    @torch.no_grad()
+    def _probe(self, model: Any) -> LogitMap:
+        """Whether the head is given the last hidden states, and what is made of its output."""
+        seen: list[Tensor] = []
+        hooks = (
+            self.backbone.register_forward_hook(lambda _, __, out: seen.append(out.last_hidden_state)),
+            self.head.register_forward_hook(lambda _, given, out: seen.extend((given[0], out))),
+        )
+        trained = model.training
+        model.eval()
+        try:
+            some = torch.arange(1, 9, device=self.head.weight.device)[None] % self.head.weight.shape[0]
+            logits = model(input_ids=some, use_cache=False).logits
+        finally:
+            model.train(trained)
+            for hook in hooks:
+                hook.remove()
+        if len(seen) != 3 or not torch.equal(seen[0], seen[1]):
+            raise ArcherError(
+                f"token credit reads the influence of the head, and {type(model).__name__} gives its head "
+                "something else than its last hidden states: choose another algorithm.token_credit.mode, "
+                "influence for example"
+            )
+        return LogitMap.found(model, seen[2][0], logits[0])
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -63,13 +74,11 @@ class HeadReader:
             )
         flat, sampled = hidden.flatten(0, 1), tokens.flatten()
         step = max(1, CHUNK_ELEMENTS // self.head.weight.shape[0])
-        u = [
-            self.sketch.output_factors(
-                (self.head(part.to(self.head.weight.dtype)).float() / self.temperature).softmax(-1),
-                chosen,
-                self.temperature,
-            )
-            for part, chosen in zip(flat.split(step), sampled.split(step), strict=True)
-        ]
+        u = [self._pulls(*part) for part in zip(flat.split(step), sampled.split(step), strict=True)]
         v = self.sketch.input_factors(flat)
         return torch.cat(u).view(*tokens.shape, -1), v.view(*tokens.shape, -1)
+
+    def _pulls(self, hidden: Tensor, tokens: Tensor) -> Tensor:
+        z = self.logit_map.logits(self.head(hidden.to(self.head.weight.dtype)).float())
+        probs = (z / self.temperature).softmax(-1)
+        return self.sketch.output_factors(probs, tokens, self.temperature, self.logit_map.slope(z))

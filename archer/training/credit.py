@@ -101,7 +101,13 @@ class TokenCredit:
     def sketch(self, head: torch.nn.Module) -> HeadSketch:
         """The projections of the head's gradients, for a mode that reads its influence."""
         assert self.scores is not None
-        vocabulary, hidden = head.get_parameter("weight").shape
+        if not isinstance(head, torch.nn.Linear):
+            raise ArcherError(
+                f"algorithm.token_credit.mode={self.config.mode} reads the influence of the output head, "
+                f"which is no plain linear layer here but {type(head).__name__}: leave adapters off the "
+                "head, or choose another mode, influence for example"
+            )
+        vocabulary, hidden = head.weight.shape
         return HeadSketch.of(hidden, vocabulary, self.scores.projection_dim)
 
     def head_scores(self, u: Tensor, v: Tensor, mask: Tensor, groups: Sequence[Group]) -> Tensor:

@@ -19,6 +19,7 @@ from archer.algorithms.token_credit.base import CreditInputs
 from archer.engines.verl.influence import TracedRows
 from archer.influence import Group, InfluenceTracer, Layout, Selection
 from archer.influence.factors import TokenFactors, send
+from archer.influence.logits import LogitMap
 from archer.influence.modules import NoProjection, TracedModule
 from archer.training.credit import Credit, TokenCredit, credit_metrics, credit_sums
 from archer.training.metrics import TokenSums
@@ -31,6 +32,7 @@ WEIGHTS = "credit_weights"
 
 CHUNK_ELEMENTS = 2**27  # probabilities that are made at a time
 HEAD = "head"
+PROBE = 8  # lines that show how the model makes logits of its head's output
 
 
 class HeadRecorder:
@@ -39,6 +41,7 @@ class HeadRecorder:
     def __init__(
         self, model: nn.Module, credit: TokenCredit, temperature: float, process_group: "ProcessGroup | None"
     ) -> None:
+        self.model = model
         self.head: nn.Module = model.get_output_embeddings()  # type: ignore[operator]
         self.sketch = credit.sketch(self.head)
         self.temperature = temperature
@@ -46,6 +49,7 @@ class HeadRecorder:
         # the factors are given, projected and scaled: nothing is left for a tracer's own modules to do
         k_in, k_out = self.sketch.project_in.k, self.sketch.project_out.k
         self.tracer.modules = [TracedModule(HEAD, self.head, NoProjection(k_in), NoProjection(k_out))]
+        self._logit_map: LogitMap | None = None  # of this model, once a forward was read
         self._rows: frozenset[int] = frozenset()
         self._captured: list[TokenFactors] = []
 
@@ -76,19 +80,30 @@ class HeadRecorder:
         sampled = tokens.index_select(0, send(where, tokens.device))
         index = send(places, tokens.device)
 
-        def hook(_: nn.Module, given: tuple[Tensor, ...], logits: Tensor) -> None:
-            flat, hidden = logits.detach().flatten(0, -2), given[0].detach().flatten(0, -2)
-            size = max(1, CHUNK_ELEMENTS // flat.shape[-1])
-            parts = zip(index.split(size), sampled.split(size), strict=True)
-            u = torch.cat([self._pulls(flat[some], chosen) for some, chosen in parts])
-            v = self.sketch.input_factors(hidden[index])
-            self._captured.append(TokenFactors(row, token, {HEAD: u}, {HEAD: v}, None, layout.lengths(), 0))
+        seen: list[Tensor] = []
 
-        handle = self.head.register_forward_hook(hook)
+        def of_head(_: nn.Module, given: tuple[Tensor, ...], made: Tensor) -> None:
+            seen.append(self.sketch.input_factors(given[0].flatten(0, -2)[index]))
+            if self._logit_map is None:
+                seen.append(made.detach().flatten(0, -2)[index[:PROBE]].clone())
+
+        def of_model(_: nn.Module, __: Any, output: Any) -> None:
+            z = output.logits.detach().flatten(0, -2)
+            if self._logit_map is None:
+                self._logit_map = LogitMap.found(self.model, seen[1], z[index[:PROBE]])
+            size = max(1, CHUNK_ELEMENTS // z.shape[-1])
+            parts = zip(index.split(size), sampled.split(size), strict=True)
+            u = torch.cat([self._pulls(z[some], chosen) for some, chosen in parts])
+            self._captured.append(
+                TokenFactors(row, token, {HEAD: u}, {HEAD: seen[0]}, None, layout.lengths(), 0)
+            )
+
+        handles = [self.head.register_forward_hook(of_head), self.model.register_forward_hook(of_model)]
         try:
             yield
         finally:
-            handle.remove()
+            for handle in handles:
+                handle.remove()
 
     def scores(self, groups: Sequence[Group]) -> dict[int, NDArray[np.float32]]:
         """Score with all ranks; {row: [length]} of the rows that this rank read."""
@@ -99,8 +114,9 @@ class HeadRecorder:
         return {row: values.numpy() for row, values in found.items()}
 
     def _pulls(self, logits: Tensor, tokens: Tensor) -> Tensor:
+        assert self._logit_map is not None
         probs = (logits.float() / self.temperature).softmax(-1).to(logits.dtype)
-        return self.sketch.output_factors(probs, tokens, self.temperature)
+        return self.sketch.output_factors(probs, tokens, self.temperature, self._logit_map.slope(logits))
 
 
 def sum_of_log_probs(
