@@ -84,6 +84,7 @@ class TracingTrainerMixin:
         self._seen: Examples | None = None  # of the micro-batch whose loss is computed
         self._window: list[Examples] = []
         self._traces: TraceFolder | None = None
+        self._begun_at = 0  # the step that this run continues from
         self._own_metrics: dict[str, float] = {}
         kind = self.accelerator.distributed_type.value  # type: ignore[attr-defined]
         if kind not in PLAIN:
@@ -237,7 +238,7 @@ class TracingTrainerMixin:
                     "target": "contrast" if chosen.target is None else f"{len(chosen.target)} examples",
                     **whole.missing,
                 },
-                self.state.global_step if self.args.resume_from_checkpoint else 0,  # type: ignore[attr-defined]
+                self._begun_at,
             )
         self._traces.write(whole)
 
@@ -247,10 +248,15 @@ class TracingTrainer(TracingTrainerMixin, Trainer):
 
 
 class _Flushing(TrainerCallback):
-    """Leaves whole files at checkpoints and at the end."""
+    """Opens the trace where a run begins, and leaves whole files at checkpoints and at the end."""
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
+
+    def on_train_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+        if self.trainer._traces is not None:  # of an earlier call of train()
+            self.trainer._traces.close()
+        self.trainer._traces, self.trainer._begun_at = None, state.global_step
 
     def on_save(self, *_: Any, **__: Any) -> None:
         if self.trainer._traces is not None:

@@ -178,6 +178,23 @@ def test_training_is_what_it_was_and_only_the_chosen_steps_are_traced(tmp_path):
     assert summary["metadata"]["target"] == "1 examples"
 
 
+def test_a_run_that_resumes_keeps_the_steps_before_and_one_that_begins_anew_does_not(tmp_path):
+    options = TokenTracing(target=Sums(["4+4=8"]).rows, influence=CONFIG)
+    lively = {"learning_rate": 1e-3, "gradient_accumulation_steps": 1}
+    saved = trainer(tmp_path, options, max_steps=2, save_strategy="steps", save_steps=1, **lively)
+
+    def steps() -> list[int]:
+        return [entry.step for entry in TraceReader(tmp_path / "influence_trace").entries]
+
+    for at, expected in [(2, [1, 2, 3]), (1, [1, 2])]:
+        saved.args.max_steps = expected[-1]
+        saved.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{at}"))
+        assert steps() == expected
+    saved.args.max_steps = 1
+    saved.train()
+    assert steps() == [1]
+
+
 def test_a_target_or_a_contrast_is_wanted():
     with pytest.raises(ArcherError, match="needs a target"):
         TokenTracing()
