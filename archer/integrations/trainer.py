@@ -103,7 +103,7 @@ class TracingTrainerMixin:
         assert tracer is not None
         if not self._window and isinstance(tracer, TargetTracer):
             self._aim(tracer)
-        labels, first = inputs["labels"], sum(len(seen.labels) for seen in self._window)
+        labels, first = labels_of(inputs), sum(len(seen.labels) for seen in self._window)
         rows = [accelerator.process_index * RANK_ROWS + first + i for i in range(len(labels))]
         self._seen = Examples(rows, inputs["input_ids"].cpu(), labels.cpu(), uids, accepted)
         try:
@@ -181,7 +181,9 @@ class TracingTrainerMixin:
                     examples = [target[i] for i in mine[begin : begin + size]]
                     batch = self._prepare_inputs(self.data_collator(examples))  # type: ignore[attr-defined]
                     self._verdicts(batch)
-                    learnt = int((batch["labels"][:, 1:] != IGNORED).sum())
+                    learnt = int((labels_of(batch)[:, 1:] != IGNORED).sum())
+                    if not learnt:
+                        continue  # its mean loss is 0 / 0
                     mask = (
                         batch["attention_mask"]
                         if "attention_mask" in batch
@@ -197,6 +199,9 @@ class TracingTrainerMixin:
         """Score what was captured since the last optimizer step, before the weights move, and write it."""
         seen, self._window = self._window, []
         if isinstance(tracer, TargetTracer):
+            if not self._learns(seen):
+                tracer.reset()
+                return
             scores = tracer.target_scores()
         else:
             groups = groups_from(
@@ -211,6 +216,12 @@ class TracingTrainerMixin:
         for part in seen:
             part.scores.update({row: scores[row] for row in part.rows if row in scores})
         self._write(seen, tracer.metrics())
+
+    def _learns(self, seen: list[Examples]) -> bool:
+        """Whether any process has a token with a label: cut examples may have none."""
+        here = any(bool((part.labels[:, 1:] != IGNORED).any()) for part in seen)
+        flag = torch.tensor([here], device=self.accelerator.device)  # type: ignore[attr-defined]
+        return bool(self.accelerator.gather(flag).any())  # type: ignore[attr-defined]
 
     def _write(self, seen: list[Examples], metrics: dict[str, float]) -> None:
         world = self.accelerator.num_processes  # type: ignore[attr-defined]
@@ -264,6 +275,18 @@ class _Flushing(TrainerCallback):
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         self.on_save()
+
+
+def labels_of(batch: Any) -> Tensor:
+    """[n, S] of a batch."""
+    for name in ("labels", "input_ids"):
+        if name not in batch:
+            raise ArcherError(
+                f"the batch has no {name!r}, only {', '.join(batch)}: token tracing needs input_ids, and labels "
+                "that say which of them are learnt (-100: not), from the data collator"
+            )
+    labels: Tensor = batch["labels"]
+    return labels
 
 
 @contextmanager

@@ -70,7 +70,9 @@ class WithoutColumns:
         return {name: batch[name] for name in ("input_ids", "labels", "attention_mask")}
 
 
-def trainer(folder: Path, archer: TokenTracing | None, kind=TracingTrainer, **changes) -> Trainer:
+def trainer(
+    folder: Path, archer: TokenTracing | None, kind=TracingTrainer, collator=None, **changes
+) -> Trainer:
     model = AutoModelForCausalLM.from_pretrained(tiny_reasoner_path(), dtype=torch.float32)
     settings = {
         "output_dir": str(folder),
@@ -93,7 +95,7 @@ def trainer(folder: Path, archer: TokenTracing | None, kind=TracingTrainer, **ch
         model=model,
         args=TrainingArguments(**{**settings, **changes}),
         train_dataset=Sums(TEXTS),
-        data_collator=WithoutColumns() if plain else collate,
+        data_collator=collator or (WithoutColumns() if plain else collate),
         processing_class=AutoTokenizer.from_pretrained(tiny_reasoner_path()),
         **options,
     )
@@ -198,6 +200,35 @@ def test_a_run_that_resumes_keeps_the_steps_before_and_one_that_begins_anew_does
 def test_a_target_or_a_contrast_is_wanted():
     with pytest.raises(ArcherError, match="needs a target"):
         TokenTracing()
+
+
+def test_examples_without_labels_are_neither_scored_nor_aimed_at(tmp_path):
+    """Such as truncation leaves. The mean loss of a batch of them is no number."""
+
+    class Cut(WithoutColumns):
+        def __call__(self, rows: list[dict]) -> dict:
+            batch = super().__call__(rows)
+            batch["labels"][[row["uid"] == 1 for row in rows]] = -100
+            return batch
+
+    target = Sums(["4+4=8", "30+3=33", "200+11=211", "8+1=9"]).rows  # the last two are of uid 1
+    options = TokenTracing(target=target, influence=CONFIG)
+    args = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 1, "max_steps": 3}
+    trainer(tmp_path, options, collator=Cut(), per_device_eval_batch_size=2, **args)
+    reader = TraceReader(tmp_path / "influence_trace")
+    assert [entry.step for entry in reader.entries] == [1, 3]
+    trace = reader.read(3).arrays
+    assert np.isfinite(trace.influence[trace.response_mask]).all()
+
+
+def test_a_batch_without_labels_is_refused_by_name(tmp_path):
+    class Nothing(WithoutColumns):
+        def __call__(self, rows: list[dict]) -> dict:
+            return {"input_ids": super().__call__(rows)["input_ids"]}
+
+    options = TokenTracing(target=Sums(["4+4=8"]).rows, influence=CONFIG)
+    with pytest.raises(ArcherError, match="the batch has no 'labels', only input_ids"):
+        trainer(tmp_path, options, collator=Nothing())
 
 
 def test_columns_that_the_batch_lacks_are_named(tmp_path):
