@@ -194,7 +194,8 @@ def closing_table(config: TrainConfig, run: "Run", outcome: "Outcome") -> Table:
     newest = run.folder.checkpoints.latest()
     if newest is not None:
         exported = newest.path / "actor" / "huggingface"  # where verl puts the whole model
-        table.add_row("model", str(exported if exported.is_dir() else newest.path))
+        whole = any(exported.glob("*.safetensors"))  # with LoRA, or on request, there is none
+        table.add_row("model", str(exported if whole else newest.path))
     return table
 
 

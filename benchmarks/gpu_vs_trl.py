@@ -31,9 +31,10 @@ SIDES = ("archer-vllm", "archer-hf", "trl-vllm", "trl-hf", "vllm")
 WARM_UP = 2  # steps that are not counted: compilation, graphs, caches
 
 
-def parse() -> argparse.Namespace:
+def workload_options(description: str | None) -> argparse.ArgumentParser:
+    """What a benchmark of whole steps is told of its work."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("model", help="folder of the model")
     parser.add_argument("prompts", help="JSONL file of prompts, as `archer data prepare` writes it")
@@ -42,13 +43,18 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--responses", type=int, default=8)
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--vllm-memory", type=float, default=0.3, help="share of the GPU that vLLM may take")
+    parser.add_argument("--archer", nargs="*", default=[], help="further settings of Archer's sides")
+    parser.add_argument("--out", help="JSON file for all figures")
+    parser.add_argument("--figures", help="file that the side run in this process writes")
+    return parser
+
+
+def parse() -> argparse.Namespace:
+    parser = workload_options(__doc__)
     parser.add_argument("--trl-rows", type=int, default=64, help="responses per backward pass of TRL")
     parser.add_argument("--trl-path", default="", help="folder with TRL, put on the path of its sides")
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
-    parser.add_argument("--archer", nargs="*", default=[], help="further settings of Archer's sides")
-    parser.add_argument("--out", help="JSON file for all figures")
     parser.add_argument("--side", choices=SIDES, help="run one side in this process")
-    parser.add_argument("--figures", help="file that this side writes")
     return parser.parse_args()
 
 

@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from gpu_vs_trl import archer_settings, as_table, columns_of, measure, run_archer
+from gpu_vs_trl import archer_settings, as_table, columns_of, measure, run_archer, workload_options
 from omegaconf import DictConfig, open_dict
 from rich.console import Console
 
@@ -28,22 +28,10 @@ ON_VERL = ["engine=verl", "actor_rollout_ref.actor.use_torch_compile=False", *RA
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("model", help="folder of the model")
-    parser.add_argument("prompts", help="JSONL file of prompts, as `archer data prepare` writes it")
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--prompts-a-step", type=int, default=32)
-    parser.add_argument("--responses", type=int, default=8)
-    parser.add_argument("--length", type=int, default=512)
-    parser.add_argument("--vllm-memory", type=float, default=0.3, help="share of the GPU that vLLM may take")
+    parser = workload_options(__doc__)
     parser.add_argument("--backend", default="vllm", help="rollout.name")
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
-    parser.add_argument("--archer", nargs="*", default=[], help="further settings of all sides")
-    parser.add_argument("--out", help="JSON file for all figures")
     parser.add_argument("--side", choices=SIDES, help="run one side in this process")
-    parser.add_argument("--figures", help="file that this side writes")
     return parser.parse_args()
 
 

@@ -18,7 +18,7 @@ import time
 import torch
 from rich.console import Console
 from rich.table import Table
-from tracing_overhead import make_experience, make_model
+from tracing_overhead import make_experience, make_model, size_options
 
 from archer.algorithms.token_credit.base import CREDIT_MODES
 from archer.algorithms.token_credit.config import token_credit_config
@@ -35,18 +35,7 @@ MODES = ("none", "spare_confident", "nthr", "influence")
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--model", choices=["tiny", "0.5b", "1.5b"], default="tiny")
-    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    parser.add_argument("--rows", type=int, default=128, help="responses per step")
-    parser.add_argument("--prompt", type=int, default=11, help="tokens per prompt")
-    parser.add_argument("--length", type=int, default=34, help="tokens per response")
-    parser.add_argument("--ragged", action="store_true", help="lengths from a tenth of --length up to it")
-    parser.add_argument("--budget", type=int, default=16384, help="tokens per micro-batch")
-    parser.add_argument("--rounds", type=int, default=10, help="updates per mode")
-    parser.add_argument("--checkpointing", action="store_true", help="gradient checkpointing")
+    parser = size_options(__doc__)
     parser.add_argument("--modes", nargs="+", choices=[*CREDIT_MODES.names()], default=MODES)
     parser.add_argument("--step", type=float, default=0.0, help="seconds of a step beside its update")
     return parser.parse_args()

@@ -45,9 +45,10 @@ OFF, ON = "without", "with"
 GROUP = 8
 
 
-def parse() -> argparse.Namespace:
+def size_options(description: str | None) -> argparse.ArgumentParser:
+    """What a benchmark of the update is told of its model and batch."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--model", choices=["tiny", "0.5b", "1.5b"], default="tiny")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
@@ -55,12 +56,17 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--prompt", type=int, default=11, help="tokens per prompt")
     parser.add_argument("--length", type=int, default=34, help="tokens per response")
     parser.add_argument("--ragged", action="store_true", help="lengths from a tenth of --length up to it")
-    parser.add_argument("--groups", type=int, default=0, help="prompts that are traced; 0: all")
-    parser.add_argument("--profile", help="write a table of one traced update's kernels to this file")
     parser.add_argument("--budget", type=int, default=16384, help="tokens per micro-batch")
     parser.add_argument("--rounds", type=int, default=10, help="updates per side")
-    parser.add_argument("--factor", type=int, default=InfluenceConfig().projection_dim_factor)
     parser.add_argument("--checkpointing", action="store_true", help="gradient checkpointing")
+    return parser
+
+
+def parse() -> argparse.Namespace:
+    parser = size_options(__doc__)
+    parser.add_argument("--groups", type=int, default=0, help="prompts that are traced; 0: all")
+    parser.add_argument("--profile", help="write a table of one traced update's kernels to this file")
+    parser.add_argument("--factor", type=int, default=InfluenceConfig().projection_dim_factor)
     parser.add_argument("--objective", default="training_loss", help="output_function")
     parser.add_argument("--side", choices=[OFF, ON], help="measure the peak memory of one side and print it")
     return parser.parse_args()

@@ -85,10 +85,9 @@ def model_settings(choice: ModelChoice, base: str | None = None) -> ModelConfig:
     stored = None
     if choice.run is not None:
         stored = OmegaConf.select(OmegaConf.load(choice.run / "config.yaml"), "actor_rollout_ref.model.path")
-    has_tokenizer = (Path(choice.path) / "tokenizer_config.json").is_file()
-    return replace(
-        as_settings(choice.adapter, base or stored), tokenizer_path=choice.path if has_tokenizer else None
-    )
+    folders = (Path(choice.path), Path(choice.path) / _VERL_MODEL)
+    tokenizer = next((str(f) for f in folders if (f / "tokenizer_config.json").is_file()), None)
+    return replace(as_settings(choice.adapter, base or stored), tokenizer_path=tokenizer)
 
 
 def is_complete(folder: Path) -> bool:

@@ -8,6 +8,7 @@ The base model is not saved: it does not change. The digest tells whether the on
 
 import copy
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -108,16 +109,24 @@ def chosen_config(config: ModelConfig, folder: Path | None, of_run: bool = False
 
 def save_adapters(adapters: Adapters, base: str, folder: Path) -> None:
     """Write an adapter that PEFT loads; `base` is the model it belongs to, as `model.path` names it."""
-    config = copy.copy(adapters.config)
+    write_adapter(folder, base, adapters.config, adapters.named_parameters(), adapters.base_digest)
+
+
+def write_adapter(
+    folder: Path, base: str, config: Any, tensors: Mapping[str, Tensor], digest: str | None = None
+) -> None:
+    """Write A and B of every layer, under the names that PEFT's files have, and their configuration."""
+    config = copy.copy(config)
     if not isinstance(config.target_modules, str):
         config.target_modules = sorted(config.target_modules)
     config.inference_mode = True  # what PEFT expects of a file
     source = model_folder(base)
     config.base_model_name_or_path = str(Path(source).resolve()) if Path(source).is_dir() else source
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     config.save_pretrained(str(folder))
-    tensors = {name: p.detach().cpu().contiguous() for name, p in adapters.named_parameters().items()}
-    save_file(tensors, folder / WEIGHTS_FILE, {"format": "pt", DIGEST: adapters.base_digest})
+    metadata = {"format": "pt", **({} if digest is None else {DIGEST: digest})}
+    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    save_file(on_cpu, folder / WEIGHTS_FILE, metadata)
 
 
 @torch.no_grad()

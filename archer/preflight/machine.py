@@ -191,7 +191,7 @@ def checkpoint_bytes(shape: ModelShape, engine: str, adapters: AdapterShape | No
     With LoRA those of the adapters; verl's holds the frozen weights, too.
     """
     if adapters is not None:
-        return 12 * adapters.trained + (0 if engine == "local" else 6 * shape.parameters)
+        return 12 * adapters.trained + (0 if engine == "local" else 4 * shape.parameters)
     return (12 if engine == "local" else 14) * shape.parameters
 
 

@@ -89,7 +89,9 @@ Device = Annotated[
 Dtype = Annotated[
     Literal["auto", "float32", "bfloat16"] | None,
     typer.Option(
-        help="With --model: number format that responses are sampled and scored in (auto).",
+        metavar="FORMAT",
+        help="With --model: number format that responses are sampled and scored in: auto (as the device "
+        "has it), float32 or bfloat16.",
         show_default=False,
     ),
 ]

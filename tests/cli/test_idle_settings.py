@@ -24,6 +24,7 @@ CODE = "reward.code"
 OVERLONG = "reward.reward_kwargs.overlong_buffer_cfg"
 ENTROPY = "trainer.entropy_trace"
 INFLUENCE = "trainer.influence_trace"
+CREDIT = "algorithm.token_credit"
 
 OTHER_VALUES: dict[str, Any] = {
     "actor_rollout_ref.model.lora_alpha": 99,
@@ -47,6 +48,21 @@ OTHER_VALUES: dict[str, Any] = {
     "algorithm.gamma": 0.5,
     "algorithm.rollout_correction.rollout_is_threshold": "1.01",
     "algorithm.filter_groups.max_num_gen_batches": 2,
+    f"{CREDIT}.responses": "both",
+    f"{CREDIT}.strength": 0.5,
+    f"{CREDIT}.keep_sum": True,
+    f"{CREDIT}.min_weight": 0.5,
+    f"{CREDIT}.max_weight": 2.0,
+    f"{CREDIT}.anneal_steps": 3,
+    f"{CREDIT}.permute": True,
+    f"{CREDIT}.permute_entropy": 0.5,
+    f"{CREDIT}.threshold": 0.9,
+    f"{CREDIT}.delta_range": 0.5,
+    f"{CREDIT}.entropy_quantile": 0.5,
+    f"{CREDIT}.hessian_mode": "identity",
+    f"{CREDIT}.anchors": "accepted",
+    f"{CREDIT}.projection_dim": 9,
+    f"{CREDIT}.module_name_filter": ["q_proj"],
     "data.gen_batch_size": 3,
     f"{OVERLONG}.penalty_factor": 3.0,
     f"{OVERLONG}.len": 40,

@@ -70,7 +70,7 @@ def test_overrides_of_a_grid_are_whole(tmp_path, monkeypatch):
 @pytest.mark.parametrize("width", [WIDTH, 120])
 def test_cases_of_a_running_grid_are_told_by_their_whole_names(tmp_path, width):
     names = [f"log_prob_advantage-all_selected-{mode}" for mode in ("inverse", "identity")]
-    cases = [PlannedCase(name, (), (), compose()) for name in names]
+    cases = [PlannedCase(name, (), name, None, (), compose()) for name in names]
     console = Console(file=io.StringIO(), width=width)
     console.print(GridProgress(console, AblationFolder(tmp_path), cases).table({names[0]: 3765.0}))
     assert set(names) <= set(console.file.getvalue().split())

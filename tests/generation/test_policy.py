@@ -44,7 +44,7 @@ def test_the_head_runs_at_response_positions_only(monkeypatch, qwen2, compute, m
     batch = micro_batch(make_responses(PROMPTS, RESPONSES), range(4), CPU)
     hidden = policy.model.base_model(input_ids=batch.input_ids).last_hidden_state
     seen.clear()
-    policy._through_head(batch.gather(hidden), batch.response_tokens, entropy_grad=False)
+    policy._through_head(batch.gather(hidden), batch.response_tokens, entropy_grad=False, sketch=None)
     assert seen == [sum(RESPONSES)]
 
 

@@ -15,7 +15,7 @@ from archer.trace.writer import TraceWriter
 OLD = Path(__file__).parent / "format_2_0"
 NEW = {
     *("data_source", "ground_truth", "extracted_answer", "reason", "truncated", "seed"),
-    *("rollout_log_probs", "ratio", "clipped", "loss_weight", "credit"),
+    *("rollout_log_probs", "ratio", "clipped", "loss_weight", "credit", "credit_score", "paid"),
 }
 LENGTHS = {"entropy": [8, 8, 8, 5, 8, 8], "influence": [5, 8]}
 

@@ -27,14 +27,17 @@ CONTRACT = {
     "clipped": "int8",
     "loss_weight": "float16",
     "credit": "float16",
+    "credit_score": "float32",
+    "paid": "float16",
     "influence": "float32",
     "advantage": "float32",
 }
 TEXTS = {"uid", "judgement", "data_source", "ground_truth", "extracted_answer", "reason"}
 
 
-def test_a_step_holds_every_array_of_the_contract_in_its_dtype(step):
-    arrays = step().arrays()
+def test_a_step_holds_every_array_of_the_contract_in_its_dtype(batch):
+    given = batch()
+    arrays = TraceStep.from_batch(**given, credit_score=given["credit"], paid=given["advantage"]).arrays()
     assert set(arrays) == {*CONTRACT, *TEXTS} == {spec.name for spec in ARRAYS}
     assert {name: str(arrays[name].dtype) for name in CONTRACT} == CONTRACT
     assert {arrays[name].dtype.kind for name in TEXTS} == {"U"}

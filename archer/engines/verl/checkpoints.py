@@ -1,7 +1,8 @@
 """verl's checkpoints in the run folder, and which of them are complete.
 
     checkpoints/global_step_20/actor/                model and optimizer, one file a rank
-    checkpoints/global_step_20/actor/huggingface/    the whole model, loads with from_pretrained
+    checkpoints/global_step_20/actor/huggingface/    the whole model (with LoRA its tokenizer alone)
+    checkpoints/global_step_20/lora_adapter/         with LoRA: the adapter in PEFT's format
     checkpoints/global_step_20/archer.json           written last: the checkpoint is complete
 
 verl writes a checkpoint in place. One without `archer.json` was cut short by a kill; it is removed when the
@@ -15,6 +16,7 @@ from typing import Any
 from archer.config.root import TrainConfig
 from archer.errors import ArcherError
 from archer.files import remove_tree, write_atomically
+from archer.generation.config import ModelConfig
 from archer.runs.checkpoint import LATEST_FILE, Checkpoint, CheckpointFolder, checkpoint_at
 from archer.runs.folder import RunFolder
 from archer.runs.integrity import MANIFEST, DamagedCheckpointError, check_files, write_manifest
@@ -89,6 +91,25 @@ def read_state(checkpoint: Checkpoint) -> VerlState:
         return VerlState(**json.loads(file.read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise DamagedCheckpointError(file, f"is damaged ({error})") from error
+
+
+def check_adapter(checkpoint: Checkpoint, model: ModelConfig) -> None:
+    """Refuse a checkpoint of other adapters than those of this run, or of none."""
+    file = checkpoint.path / "actor" / "lora_train_meta.json"  # verl's own note
+    try:
+        saved = json.loads(file.read_text()) if file.is_file() else {"r": 0}
+        rank, alpha = int(saved["r"]), int(saved.get("lora_alpha", model.lora_alpha))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DamagedCheckpointError(file, f"is damaged ({error})") from error
+    compared = [("lora_rank", rank, model.lora_rank)]
+    if rank > 0 and model.lora_adapter_path is None:  # otherwise alpha is that adapter's
+        compared.append(("lora_alpha", alpha, model.lora_alpha))
+    for name, there, here in compared:
+        if there != here:
+            raise ArcherError(
+                f"{checkpoint.path} was saved with actor_rollout_ref.model.{name}={there}, but it is {here} "
+                f"now. Set actor_rollout_ref.model.{name}={there} to resume, or begin a new run."
+            )
 
 
 def check_ranks(checkpoint: Checkpoint, state: VerlState, ranks: int) -> None:

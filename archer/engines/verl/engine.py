@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from archer.config.root import TrainConfig
-from archer.engines.verl.checkpoints import VerlRunFolder, VerlState, check_ranks, read_state
+from archer.engines.verl.checkpoints import VerlRunFolder, VerlState, check_adapter, check_ranks, read_state
 from archer.engines.verl.cluster import (
     as_archer_error,
     cluster,
@@ -61,6 +61,7 @@ class VerlEngine:
         settings = verl_settings(self.config)
         if start is not None:
             check_ranks(start, read_state(start), ranks(self.config))
+            check_adapter(start, self.config.actor_rollout_ref.model)
             settings.trainer.resume_mode = "resume_path"
             settings.trainer.resume_from_path = str(start.path.resolve())
         workers = count_of(ranks(self.config), "training worker")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
 
+from archer.engines.verl.adapters import save_adapter
 from archer.engines.verl.credit import HeadRecorder
 from archer.engines.verl.influence import Portion, RankRecorder, RankTrace, TracedRows, TracePlan
 from archer.engines.verl.log_probs import chunked_log_probs, exact_entropies
@@ -156,6 +158,12 @@ class TracedUpdate(FSDPEngine):
             return super().optimizer_step()
         finally:
             self.optimizer.step = step
+
+    def save_checkpoint(self, local_path: str, *args: Any, **options: Any) -> None:
+        """Save what verl saves, and adapters in the format that others load."""
+        super().save_checkpoint(local_path, *args, **options)
+        if self._is_lora:
+            save_adapter(self.module, self.model_config.path, Path(local_path))
 
     def _build_module(self) -> nn.Module:
         module = super()._build_module()

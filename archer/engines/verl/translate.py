@@ -150,6 +150,8 @@ def _actor(config: TrainConfig) -> Tree:
     actor = config.actor_rollout_ref.actor
     micro = actor.ppo_micro_batch_size_per_gpu
     precision = {"param_dtype": compute_type(config), "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
+    adapted = config.actor_rollout_ref.model.lora_rank > 0  # then Archer writes adapters in PEFT's format
+    contents = ["model", "optimizer", "extra"]
     return {
         "actor_rollout_ref.actor.strategy": "fsdp2",
         "actor_rollout_ref.actor.fsdp_config.strategy": "fsdp2",
@@ -160,8 +162,8 @@ def _actor(config: TrainConfig) -> Tree:
         "actor_rollout_ref.actor.ppo_max_token_len_per_gpu": token_budget(actor),
         "actor_rollout_ref.actor.policy_loss.loss_mode": "vanilla",  # Archer's loss takes the place of verl's
         "actor_rollout_ref.actor.shuffle": False,
-        "actor_rollout_ref.actor.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
-        "actor_rollout_ref.actor.checkpoint.load_contents": ["model", "optimizer", "extra"],
+        "actor_rollout_ref.actor.checkpoint.save_contents": contents if adapted else [*contents, "hf_model"],
+        "actor_rollout_ref.actor.checkpoint.load_contents": contents,
         "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": micro,
         "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": micro,
     }

@@ -1,11 +1,10 @@
 // Levels two and three: the group's strips, and below them two responses side by side, or one with two metrics.
 
-import { choose, fill, h } from "./dom.js";
+import { fill, h } from "./dom.js";
 import { GroupStrips } from "./groupstrips.js";
 import { GroupTitle } from "./grouptitle.js";
 import { jumpToMatch } from "./jump.js";
-import { Legend } from "./legend.js";
-import { meaningOf, readingOf } from "./meaning.js";
+import { PaneHeads } from "./paneheads.js";
 import { PairView } from "./pairview.js";
 import { parseZoom } from "./zoom.js";
 import { prepare, unsearched } from "./search.js";
@@ -13,12 +12,7 @@ import { ResponseView } from "./responseview.js";
 import { paneShown, Toolbar } from "./toolbar.js";
 import { ViewBar } from "./viewbar.js";
 import { countMatches, filterOf, filters, paneMetrics, passing, stripTokens } from "./tokens.js";
-import { isDark } from "./colour.js";
 import { scaleFor } from "./scales.js";
-
-const ROW_ORDERS = [["row", "in order"], ["verdict", "accepted first"], ["reward", "by reward"], ["length", "by length"], ["value", "by mean |right|"], ["signed", "by mean, lowest first"]];
-
-const SIDES = ["left", "right", "third"]; // as the address calls the panes
 
 export class WorkView {
   constructor(store, source, tooltip, tokenPanel) {
@@ -28,13 +22,8 @@ export class WorkView {
     this.viewbar = new ViewBar(store);
     this.toolbar = new Toolbar(store, { jump: (direction) => this.jump(direction), colours: ["panes", "grain", "scale", "gamma"] });
     this.title = new GroupTitle(store, source);
-    this.orderBox = h("div", { class: "rail" });
-    this.paneHeads = SIDES.map((side, index) => {
-      const legend = new Legend();
-      const chooser = h("span");
-      return { side, legend, chooser, node: h("div", { class: "panehead", "data-pane": index }, chooser, legend.node) };
-    });
-    this.strips = new GroupStrips(SIDES.length, {
+    this.heads = new PaneHeads(store);
+    this.strips = new GroupStrips(this.heads.nodes.length, {
       pick: (row, token) => this.pick(row, token),
       hover: (response, token, point) => this.hoverStrip(response, token, point),
       zoom: (zoom) => store.go({ zoom }),
@@ -46,7 +35,7 @@ export class WorkView {
       "section",
       { class: "view workview" },
       this.title.node,
-      h("div", { class: "stickyhead" }, this.toolbar.node, h("div", { class: "grid panes" }, this.orderBox, this.paneHeads.map((pane) => pane.node))),
+      h("div", { class: "stickyhead" }, this.toolbar.node, h("div", { class: "grid panes" }, this.heads.order, this.heads.nodes)),
       this.strips.node,
       this.hint,
       this.viewbar.node,
@@ -54,7 +43,7 @@ export class WorkView {
       this.panelSlot,
     );
     this.strips.node.classList.add("grid");
-    this.third = [...this.response.thirdPane(), this.strips.panes[2].node, this.paneHeads[2].node].map((node) => ({ node, parent: node.parentNode }));
+    this.third = [...this.response.thirdPane(), this.strips.panes[2].node, this.heads.nodes[2]].map((node) => ({ node, parent: node.parentNode }));
     this.three = true;
     this.showThird(false);
   }
@@ -162,7 +151,7 @@ export class WorkView {
     this.shown = shown;
     const active = filters(filter);
     const scales = metrics.map((metric) => scaleFor(state, head, metric, group, state.response === null ? null : response));
-    this.showPaneHeads(scales);
+    this.heads.show(context, metrics, scales);
     this.strips.show({
       head,
       responses: this.ordered(group),
@@ -249,18 +238,6 @@ export class WorkView {
 
   rowOrder() {
     return this.inOrder?.map((response) => response.row) ?? [];
-  }
-
-  showPaneHeads(scales) {
-    const { state, head, library } = this.context;
-    choose(this.orderBox, "Order of the responses", ROW_ORDERS, state.rows, (rows) => this.store.go({ rows }));
-    this.paneHeads.slice(0, this.metrics.length).forEach(({ side, legend, chooser }, index) => {
-      const options = head.metrics.map((metric) => [metric.name, metric.label]);
-      choose(chooser, `Metric of the ${side} pane`, options, this.metrics[index], (value) => this.store.go({ [side]: value }), { class: "metric", id: `${side}-metric` });
-      const metric = this.metrics[index];
-      const failed = head.rowsOf(state.group).reduce((sum, row) => sum + head.failures(row, metric), 0);
-      legend.show(metric, scales[index], isDark(), meaningOf(metric, scales[index].ramp, readingOf(library, state.run)), failed);
-    });
   }
 
   // The neighbours of the chosen response are fetched ahead, so that j and k do not wait.

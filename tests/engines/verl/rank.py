@@ -53,6 +53,7 @@ def make_engine(case: Case):
         use_remove_padding=case.packed,
         enable_gradient_checkpointing=case.checkpointed,
         lora_rank=case.lora_rank,
+        lora={"merge": True},
         use_fused_kernels=case.fused,
         fused_kernel_options={"impl_backend": "torch"},
         target_modules=["q_proj", "v_proj"],
@@ -69,7 +70,7 @@ def make_engine(case: Case):
             pad_to_length_bucket=64,
         ),
         optimizer_config=FSDPOptimizerConfig(lr=LR, weight_decay=0.01, total_training_steps=10),
-        checkpoint_config=CheckpointConfig(),
+        checkpoint_config=CheckpointConfig(save_contents=["model", "optimizer", "extra"]),
     )
     engine.initialize()
     return engine
@@ -246,6 +247,18 @@ def shift() -> None:
     influence.TracedRows.packed = wrong
 
 
+def checkpoint_of_adapters(folder: Path) -> dict[str, torch.Tensor]:
+    """Save a checkpoint of an engine with adapters; return the merged weights as a rollout gets them."""
+    engine = make_engine(ALL["lora"])
+    with torch.no_grad():
+        for parameter in engine.module.parameters():
+            if parameter.requires_grad:  # B begins as zero; every rank fills its own part
+                parameter.add_(0.1)
+    engine.save_checkpoint(str(folder / "global_step_1" / "actor"))
+    weights, _ = engine.get_per_tensor_param()
+    return dict(weights)
+
+
 def main(rank: int, ranks: int, store: str, source: str, target: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
@@ -260,6 +273,7 @@ def main(rank: int, ranks: int, store: str, source: str, target: str) -> None:
             continue
         found[name] = run(case, given["off" if case.off_policy else "on"], rank, ranks)
         influence.TracedRows.packed = right
+    found["adapters"] = checkpoint_of_adapters(Path(target).parent / f"adapters{ranks}")
     torch.save(found, target)
     dist.destroy_process_group()
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,16 @@ from transformers import AutoModelForCausalLM
 from archer.engines.local.credit import LocalCredit
 from archer.engines.local.influence import InfluenceRecorder
 from archer.engines.local.update import Updater
+from archer.engines.verl.checkpoints import check_adapter
+from archer.errors import ArcherError
+from archer.evaluation.choice import choose_model, model_settings
+from archer.generation.adapter_files import load_adapted
 from archer.generation.batch import micro_batch
+from archer.generation.config import ModelConfig
 from archer.generation.device import Compute
+from archer.generation.model import load_tokenizer
 from archer.generation.policy import Policy
+from archer.runs.checkpoint import Checkpoint
 from archer.training.credit import TokenCredit
 
 HERE = Path(__file__).parent
@@ -65,9 +73,13 @@ def given():
 
 
 @pytest.fixture(scope="module")
-def outputs(given, tmp_path_factory):
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("ranks")
+
+
+@pytest.fixture(scope="module")
+def outputs(given, folder):
     """{number of ranks: what each rank found}, from three processes side by side."""
-    folder = tmp_path_factory.mktemp("ranks")
     torch.save(given, folder / "given.pt")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     processes = {}
@@ -250,6 +262,43 @@ def test_adapters_are_traced_in_place_of_frozen_weights(outputs):
     one, two = gathered(outputs[1], "lora"), gathered(outputs[2], "lora")
     assert np.isfinite(one).any()
     assert relative_error(two, one) < 2e-5
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_adapters_of_a_checkpoint_make_the_model_that_the_rollout_is_given(outputs, folder, ranks):
+    checkpoint = folder / f"adapters{ranks}" / "global_step_1"
+    chosen = choose_model(str(checkpoint))
+    config = model_settings(chosen)
+    assert (config.path, config.lora_rank) == (MODEL, ALL["lora"].lora_rank)
+    assert load_tokenizer(config).vocab_size == load_tokenizer(ModelConfig(path=MODEL)).vocab_size
+    merged, _ = load_adapted(config, Compute(torch.device("cpu"), torch.float32), trains=False)
+    own, given = merged.state_dict(), outputs[ranks][0]["adapters"]
+    plain = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32).state_dict()
+    adapted = {name for name in own if name.endswith(("q_proj.weight", "v_proj.weight"))}
+    for name, weight in given.items():
+        torch.testing.assert_close(own[name], weight.float(), rtol=2**-8, atol=1e-6)  # verl's are bfloat16
+        assert torch.equal(own[name], plain[name]) != (name in adapted)
+    assert adapted <= given.keys()
+
+
+def test_a_checkpoint_with_adapters_is_resumed_with_the_same_alone(outputs, folder):
+    checkpoint = Checkpoint(folder / "adapters2" / "global_step_1", 1)
+    same = ModelConfig(path=MODEL, lora_rank=4, lora_alpha=16)
+    check_adapter(checkpoint, same)
+    for other, named in (
+        (replace(same, lora_rank=8), "lora_rank=4"),
+        (replace(same, lora_rank=0), "lora_rank=4"),
+    ):
+        with pytest.raises(ArcherError, match=named):
+            check_adapter(checkpoint, other)
+    with pytest.raises(ArcherError, match="lora_alpha=16"):
+        check_adapter(checkpoint, replace(same, lora_alpha=32))
+    with pytest.raises(ArcherError, match="lora_rank=0"):
+        check_adapter(Checkpoint(folder, 1), same)
+    meta = checkpoint.path / "actor" / "lora_train_meta.json"
+    meta.write_text("[")
+    with pytest.raises(ArcherError, match=r"lora_train_meta\.json is damaged"):
+        check_adapter(checkpoint, same)
 
 
 def identity(outputs, case: str, given, ranks: int) -> tuple[float, float]:
