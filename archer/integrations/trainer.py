@@ -11,7 +11,7 @@ A trainer of your own: `class Mine(TracingTrainerMixin, MyTrainer)`. Tokens are 
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +198,7 @@ class TracingTrainerMixin:
     def _score(self, tracer: InfluenceTracer) -> None:
         """Score what was captured since the last optimizer step, before the weights move, and write it."""
         seen, self._window = self._window, []
+        self._average_over_processes(tracer)
         if isinstance(tracer, TargetTracer):
             if not self._learns(seen):
                 tracer.reset()
@@ -216,6 +217,13 @@ class TracingTrainerMixin:
         for part in seen:
             part.scores.update({row: scores[row] for row in part.rows if row in scores})
         self._write(seen, tracer.metrics())
+
+    def _average_over_processes(self, tracer: InfluenceTracer) -> None:
+        """Divide gradients by the number of processes, as DDP does after the backward that was captured."""
+        world = self.accelerator.num_processes  # type: ignore[attr-defined]
+        if world > 1:
+            captured = tracer.captured
+            tracer.take([replace(part, scale=torch.full((len(part.row),), 1 / world)) for part in captured])
 
     def _learns(self, seen: list[Examples]) -> bool:
         """Whether any process has a token with a label: cut examples may have none."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from archer.errors import ArcherError
 from archer.generation.sampling import stream
 from archer.influence import Group, InfluenceConfig
 from archer.influence.head import HeadSketch, head_scores
+from archer.plugins import is_reference
 from archer.training.metrics import TokenSums
 
 PREFIX = "token_credit/"
@@ -78,15 +80,13 @@ class TokenCredit:
     def weigh(self, inputs: CreditInputs, step: int, rows: Sequence[int]) -> Credit:
         """Return the weights of some responses; `rows` are their numbers in the step, which name streams."""
         raw = self._plugin.function(inputs, self._settings)
-        if raw.shape != inputs.mask.shape:
-            raise ArcherError(
-                f"algorithm.token_credit.mode={self.config.mode} returned weights of shape "
-                f"{list(raw.shape)}; expected one for each token, {list(inputs.mask.shape)}"
-            )
+        acts = inputs.of_side(self.side)
+        if is_reference(self.config.mode):
+            self._check_own(raw, inputs.mask, acts)
         weights = shaped(
-            raw.to(inputs.advantages.dtype),
+            raw.detach().to(inputs.advantages),
             inputs.mask,
-            inputs.of_side(self.side),
+            acts,
             self.strength(step),
             self.keep_sum,
             self.config.min_weight,
@@ -97,6 +97,23 @@ class TokenCredit:
             streams = [stream(cpu, self._seed, "token-credit", step, row) for row in rows]
             weights = permuted(weights, inputs.entropy, inputs.mask, self.config.permute_entropy, streams)
         return Credit(weights, inputs.scores)
+
+    def _check_own(self, raw: Any, mask: Tensor, acts: Tensor) -> None:
+        """Refuse what a user's own mode must not return."""
+        key = f"algorithm.token_credit.mode={self.config.mode} returned"
+        if not isinstance(raw, Tensor):
+            raise ArcherError(f"{key} {type(raw).__name__}; expected a tensor of weights, one for each token")
+        if raw.shape != mask.shape:
+            raise ArcherError(
+                f"{key} weights of shape {list(raw.shape)}; expected one for each token, {list(mask.shape)}"
+            )
+        used = raw.to(mask.device)[mask & acts[:, None]]
+        wrong = used[~(used.isfinite() & (used >= 0))]
+        if len(wrong):
+            raise ArcherError(
+                f"{key} {len(wrong)} weights of {len(used)} that are negative or not finite, the first of them "
+                f"{wrong[0].item()}; expected finite weights, at least 0 (clamp them where that is meant)"
+            )
 
     def sketch(self, head: torch.nn.Module) -> HeadSketch:
         """The projections of the head's gradients, for a mode that reads its influence."""

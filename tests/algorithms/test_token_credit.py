@@ -203,6 +203,21 @@ def constant(inputs, settings):
 
 def wrong_shape(inputs, settings):
     return inputs.log_probs.sum(-1)
+
+def a_list(inputs, settings):
+    return [[1.0]]
+
+def not_a_number(inputs, settings):
+    return inputs.log_probs.new_full(inputs.mask.shape, float("nan")).where(inputs.rejected[:, None], 1)
+
+def centred(inputs, settings):
+    return inputs.log_probs - inputs.log_probs.mean()
+
+def flags(inputs, settings):
+    return inputs.log_probs < -1
+
+def outside(inputs, settings):
+    return flags(inputs, settings).double().where(inputs.mask & inputs.rejected[:, None], float("nan"))
 """
 
 
@@ -219,12 +234,33 @@ def test_a_users_own_mode_with_its_settings(tmp_path, rng, ragged_mask):
     assert (weights[accepted] == 0.25).all() and (weights[inputs.mask & ~accepted] == 1).all()
 
 
-def test_weights_of_another_shape_are_refused(tmp_path, rng, ragged_mask):
-    file = tmp_path / "credit.py"
+def own(file, name: str) -> TokenCredit:
     file.write_text(OWN)
-    credit = TokenCredit(token_credit_config(mode=f"{file}:wrong_shape"), 0)
-    with pytest.raises(ArcherError, match=r"expected one for each token"):
-        credit.weigh(inputs_of(rng, ragged_mask(rng, N, L)), 1, range(N))
+    return TokenCredit(token_credit_config(mode=f"{file}:{name}"), 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("wrong_shape", r"weights of shape \[12\]; expected one for each token, \[12, 9\]"),
+        ("a_list", "returned list; expected a tensor"),
+        ("not_a_number", "not finite, the first of them nan; expected finite weights, at least 0"),
+        ("centred", "negative or not finite, the first of them -"),
+    ],
+)
+def test_what_is_no_weight_is_refused(name, said, tmp_path, rng, ragged_mask):
+    with pytest.raises(ArcherError, match=said):
+        own(tmp_path / "credit.py", name).weigh(inputs_of(rng, ragged_mask(rng, N, L)), 1, range(N))
+
+
+def test_weights_of_any_kind_of_number_are_taken_and_those_not_looked_at_may_be_anything(
+    tmp_path, rng, ragged_mask
+):
+    inputs = inputs_of(rng, ragged_mask(rng, N, L))
+    expected = (inputs.log_probs < -1).double().where(inputs.rejected[:, None], 1) * inputs.mask
+    for name in ("flags", "outside"):
+        weights = own(tmp_path / "credit.py", name).weigh(inputs, 1, range(N)).weights
+        assert weights.dtype == inputs.advantages.dtype and torch.equal(weights, expected)
 
 
 def test_inputs_of_different_shapes_are_refused(rng, ragged_mask):

@@ -45,7 +45,8 @@ def ranks(tmp_path_factory, trl_runs) -> Ranks:
         out = folder / str(number)
         out.mkdir()
         args = {**share, "gradient_accumulation_steps": 3, "steps_per_generation": 3}
-        runs = [{"out": str(out / name), "args": args, **given} for name, given in RUNS.items()]
+        every = {**RUNS, "supervised": {"class": "supervised"}}
+        runs = [{"out": str(out / name), "args": args, **given} for name, given in every.items()]
         trl_runs(out, file, runs, ranks=number)
     return Ranks(folder)
 
@@ -68,6 +69,14 @@ def test_two_processes_trace_what_one_does(ranks, name):
 def test_both_traces_are_whole(ranks, name):
     for kind in ("entropy", "influence"):
         assert not check_trace(ranks.folder / "2" / name / f"{kind}_trace").problems
+
+
+def test_a_step_of_transformers_trainer_is_scored_as_on_one_process(ranks):
+    """DDP divides gradients by the number of processes after the backward that is captured."""
+    one, two = ranks.trace(1, "supervised"), ranks.trace(2, "supervised")
+    assert len(one.response_index) == 12
+    order = [np.flatnonzero((two.responses == line).all(1)).item() for line in one.responses]
+    assert_close(two.influence[order], one.influence)
 
 
 def test_a_group_crossed_the_processes(ranks):

@@ -19,12 +19,13 @@ os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
 
 from datasets import Dataset
 from fixed import SAMPLES, Fixed
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, DataCollatorForSeq2Seq, TrainingArguments
 from trl import GRPOConfig, GRPOTrainer
 
 from archer.algorithms.token_credit.config import token_credit_config
 from archer.data.builtin import tiny_reasoner_path
 from archer.influence import InfluenceConfig
+from archer.integrations.trainer import TokenTracing, TracingTrainer
 from archer.integrations.trl import ArcherGRPOMixin, ArcherGRPOTrainer, Tracing
 
 
@@ -137,7 +138,35 @@ def run(fixed: Fixed, given: dict) -> None:
         (out / "log.json").write_text(json.dumps(log))
 
 
+def run_supervised(fixed: Fixed, given: dict) -> None:
+    """The responses as labelled examples of transformers' Trainer; those of the last prompt are the target."""
+    tokenizer = AutoTokenizer.from_pretrained(tiny_reasoner_path())
+    rows = [
+        {"input_ids": prompt + response, "labels": [-100] * len(prompt) + response}
+        for prompt, responses in zip(fixed.prompt_ids, fixed.responses, strict=True)
+        for response in responses
+    ]
+    TracingTrainer(
+        model=AutoModelForCausalLM.from_pretrained(tiny_reasoner_path(), dtype=torch.float32),
+        args=TrainingArguments(
+            output_dir=given["out"],
+            max_steps=1,
+            learning_rate=0.0,
+            train_sampling_strategy="sequential",
+            save_strategy="no",
+            report_to="none",
+            use_cpu=True,
+            disable_tqdm=True,
+            **{name: n for name, n in given["args"].items() if name != "steps_per_generation"},
+        ),
+        train_dataset=Dataset.from_list(rows[:-SAMPLES]),
+        data_collator=DataCollatorForSeq2Seq(tokenizer),
+        processing_class=tokenizer,
+        archer=TokenTracing(target=rows[-SAMPLES:]),
+    ).train()
+
+
 if __name__ == "__main__":
     given_fixed, given_runs = Fixed.read(Path(sys.argv[1])), json.loads(Path(sys.argv[2]).read_text())
     for each in given_runs:
-        run(given_fixed, each)
+        (run_supervised if each.get("class") == "supervised" else run)(given_fixed, each)
