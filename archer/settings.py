@@ -5,14 +5,15 @@
         workers: int = knob(2, "worker processes", at_least=1)
         timeout_s: float = knob(10.0, "seconds one task may take", above=0)
 
-A section refuses values outside its ranges whenever one is made, by the parser or by hand. Numbers that are
-not finite are outside every range. Docs, help, checks and notes all read these declarations.
+A section refuses values outside its ranges and choices whenever one is made, by the parser or by hand.
+Numbers that are not finite are outside every range. Docs, help, checks and notes all read these declarations.
 """
 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, ClassVar, Literal
+from functools import cache
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 from archer.errors import ArcherError
 
@@ -137,9 +138,20 @@ class Section:
             raise SettingError(problems)
 
 
+@cache
+def choices_of(section: type) -> dict[str, tuple[Any, ...]]:
+    """The values of every setting that may have some values only."""
+    hints = get_type_hints(section)
+    return {name: get_args(kind) for name, kind in hints.items() if get_origin(kind) is Literal}
+
+
 def range_problems(settings: Any) -> Iterator[tuple[str, object, str]]:
-    """Yield (name, value, what it must be) of every number outside its range; None is no number."""
+    """Yield (name, value, what it must be) of every value outside its range; None is no number."""
+    choices = choices_of(settings.__class__)
     for setting in fields(settings):
+        if setting.name in choices and getattr(settings, setting.name) not in choices[setting.name]:
+            among = ", ".join(map(str, choices[setting.name]))
+            yield setting.name, getattr(settings, setting.name), f"one of {among}"
         if "setting" not in setting.metadata:
             continue
         value, allowed = getattr(settings, setting.name), declaration(setting).range

@@ -70,8 +70,6 @@ def _advantages(config: TrainConfig) -> Iterator[str]:
 def _credit(config: TrainConfig) -> Iterator[str]:
     chosen = config.algorithm.token_credit
     key = "algorithm.token_credit"
-    if chosen.min_weight > chosen.max_weight:
-        yield f"{key}.min_weight={chosen.min_weight} is more than {key}.max_weight={chosen.max_weight}"
     files = config.data.train_files
     builtin = all(file.startswith(ARITHMETIC) for file in files)
     if CREDIT_MODES.find(chosen.mode).facts.get("mistakes") and not builtin:

@@ -290,8 +290,8 @@ def labels_of(batch: Any) -> Tensor:
     for name in ("labels", "input_ids"):
         if name not in batch:
             raise ArcherError(
-                f"the batch has no {name!r}, only {', '.join(batch)}: token tracing needs input_ids, and labels "
-                "that say which of them are learnt (-100: not), from the data collator"
+                f"the batch has no {name!r}, only {', '.join(batch)}: token tracing needs input_ids, and "
+                "labels that say which of them are learnt (-100: not), from the data collator"
             )
     labels: Tensor = batch["labels"]
     return labels

@@ -111,8 +111,8 @@ class TokenCredit:
         wrong = used[~(used.isfinite() & (used >= 0))]
         if len(wrong):
             raise ArcherError(
-                f"{key} {len(wrong)} weights of {len(used)} that are negative or not finite, the first of them "
-                f"{wrong[0].item()}; expected finite weights, at least 0 (clamp them where that is meant)"
+                f"{key} {len(wrong)} weights of {len(used)} that are negative or not finite, the first of "
+                f"them {wrong[0].item()}; expected finite weights, at least 0 (clamp them if that is meant)"
             )
 
     def sketch(self, head: torch.nn.Module) -> HeadSketch:

@@ -263,6 +263,32 @@ def test_weights_of_any_kind_of_number_are_taken_and_those_not_looked_at_may_be_
         assert weights.dtype == inputs.advantages.dtype and torch.equal(weights, expected)
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"mode": "nthr", "hessian_mode": "invers"}, "hessian_mode=invers: must be one of inverse, identity"),
+        ({"mode": "nthr", "responses": "all"}, "must be one of auto, rejected, accepted, both"),
+        (
+            {"mode": "delta", "min_weight": 3.0, "max_weight": 2.0},
+            "min_weight=3.0: must be at most max_weight",
+        ),
+        ({"mode": "delta", "strenght": 1.0}, "token_credit.strenght: there is no such setting"),
+        ({"mode": "nhtr"}, "Did you mean 'nthr'"),
+    ],
+)
+def test_settings_that_a_script_makes_are_checked_too(settings, said):
+    with pytest.raises(ArcherError, match=said):
+        token_credit_config(**settings)
+
+
+def test_a_script_gives_its_own_mode_its_settings(tmp_path, rng, ragged_mask):
+    (tmp_path / "credit.py").write_text(OWN)
+    config = token_credit_config(mode=f"{tmp_path / 'credit.py'}:constant", factor=0.25)
+    inputs = inputs_of(rng, ragged_mask(rng, N, L))
+    weights = TokenCredit(config, 0).weigh(inputs, 1, range(N)).weights
+    assert (weights[inputs.of_side("accepted")[:, None] & inputs.mask] == 0.25).all()
+
+
 def test_inputs_of_different_shapes_are_refused(rng, ragged_mask):
     with pytest.raises(ValueError, match="expected tensors"):
         inputs_of(rng, ragged_mask(rng, N, L), entropy=torch.zeros(N, L + 1))

@@ -139,7 +139,7 @@ def run(fixed: Fixed, given: dict) -> None:
 
 
 def run_supervised(fixed: Fixed, given: dict) -> None:
-    """The responses as labelled examples of transformers' Trainer; those of the last prompt are the target."""
+    """The responses as labelled examples of transformers' Trainer; the last prompt's are the target."""
     tokenizer = AutoTokenizer.from_pretrained(tiny_reasoner_path())
     rows = [
         {"input_ids": prompt + response, "labels": [-100] * len(prompt) + response}

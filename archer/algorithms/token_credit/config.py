@@ -1,11 +1,12 @@
 """`algorithm.token_credit`: the mode, whom it acts on, how strongly and until when."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 from archer.algorithms.token_credit.base import CREDIT_MODES
+from archer.errors import ArcherError
 from archer.plugins import extended
-from archer.settings import Section, knob
+from archer.settings import Section, SettingError, knob
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,16 @@ class TokenCreditConfig(Section):
         0.05, "entropy above which a token counts as unsure there", at_least=0, unit="nats", needs="permute"
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.min_weight > self.max_weight:
+            raise SettingError([("min_weight", self.min_weight, f"at most max_weight={self.max_weight}")])
 
-def token_credit_config(**settings: Any) -> TokenCreditConfig:
-    """Return the section with the settings of every mode, those given changed."""
-    return extended(TokenCreditConfig)(**settings)
+
+def token_credit_config(mode: str = "none", **settings: Any) -> TokenCreditConfig:
+    """Return the section with the settings of every mode and of one's own, those given changed."""
+    section = extended(TokenCreditConfig, [CREDIT_MODES.find(mode).settings])
+    unknown = sorted(settings.keys() - {setting.name for setting in fields(section)})
+    if unknown:
+        raise ArcherError(f"algorithm.token_credit.{unknown[0]}: there is no such setting")
+    return section(mode=mode, **settings)
