@@ -15,7 +15,11 @@ app = typer.Typer(help="Run a grid of trainings and compare them.", no_args_is_h
 @app.command()
 def run(
     grid: Annotated[
-        str, typer.Argument(help="A grid file, or the name of a shipped one: credit, influence_0220.")
+        str,
+        typer.Argument(
+            help="A grid file, or the name of a shipped one: credit, credit_all, credit_gsm8k, gsm8k, "
+            "influence_0220."
+        ),
     ],
     overrides: Annotated[
         list[str] | None,

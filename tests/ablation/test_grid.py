@@ -1,7 +1,11 @@
 """From a grid file to its cases."""
 
+import re
+from typing import get_type_hints
+
 import pytest
 
+from archer.ablation import commands
 from archer.ablation.grid import choose, load_grid, parse_grid, parse_seeds, plan_cases, seeds_text
 from archer.algorithms.token_credit.base import CREDIT_MODES
 from archer.errors import ArcherError
@@ -62,9 +66,13 @@ def test_a_malformed_grid_is_refused_with_the_place(text: str, complaint: str) -
         parse_grid("g", text)
 
 
-def test_an_unknown_grid_names_the_shipped_ones() -> None:
-    with pytest.raises(ArcherError, match="influence_0220"):
+def test_an_unknown_grid_names_the_shipped_ones_and_so_does_the_help() -> None:
+    with pytest.raises(ArcherError) as unknown:
         load_grid("nowhere.yaml")
+    names = re.search(r"Shipped: (.*?)\. ", str(unknown.value)).group(1)  # type: ignore[union-attr]
+    assert "influence_0220" in names
+    told = get_type_hints(commands.run, include_extras=True)["grid"].__metadata__[0].help
+    assert told.endswith(f"{names}.")
 
 
 def test_the_shipped_grid_is_outputs_by_scopes_by_hessians_with_extras_and_a_baseline() -> None:

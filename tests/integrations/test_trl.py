@@ -42,6 +42,12 @@ RUNS = {
     "all modules": {"archer": {"credit": {"mode": "influence"}}},
     "permuted": {"archer": {"credit": {"mode": "spare_confident", "permute": True, "threshold": 0.9}}},
     "off policy": {"archer": {"credit": {"mode": "nthr"}}, "args": OFF_POLICY, "repeat": 2},
+    "adapters": {
+        "lora": True,
+        "archer": {"credit": {"mode": "nthr"}},
+        "args": {**LIVELY, "max_steps": 2, "gradient_checkpointing": True, "beta": 0.1},
+        "repeat": 2,
+    },
     "gaps": {"gaps": True, "archer": {"credit": {"mode": "spare_confident"}}},
     "mixin": {"class": "mixin", "shaped": True, "archer": {"accepted_by": "right", "truth_column": "prompt"}},
     "traced": {"args": LIVELY, "repeat": 4},
@@ -179,6 +185,19 @@ def test_what_a_tool_wrote_has_no_score(runs):
     assert np.isnan(trace.influence[:, 2]).all()
     assert np.isfinite(trace.influence[trace.response_mask]).all()
     assert trace.response_mask[:, 3].any()
+
+
+def test_adapters_are_traced_as_maps_of_their_own_and_the_head_below_them_is_read(runs):
+    """LoRA's B begins at zero: the first step is that of the model itself, and A has no gradient in it."""
+    first, second = (runs.trace("adapters", step=step) for step in (1, 2))
+    expected = local_step(runs.fixed, READING, {"mode": "nthr"})
+    assert_same_rows(first, expected)
+    assert_close(first.credit_score, expected.credit_score)
+    assert np.array_equal(first.credit, expected.credit)
+    assert "mlp.down_proj.lora_B.default" in runs.log("adapters")["said"]
+    for trace in (first, second):
+        assert np.isfinite(trace.influence[trace.response_mask]).all()
+    assert not np.array_equal(first.credit_score, second.credit_score, equal_nan=True)
 
 
 def test_a_users_own_trainer_takes_the_mixin(runs):

@@ -19,6 +19,7 @@ os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
 
 from datasets import Dataset
 from fixed import SAMPLES, Fixed
+from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer, DataCollatorForSeq2Seq, TrainingArguments
 from trl import GRPOConfig, GRPOTrainer
 
@@ -117,6 +118,7 @@ def run(fixed: Fixed, given: dict) -> None:
                 train_dataset=Dataset.from_list([{"prompt": t, "ground_truth": "8"} for t in texts]),
                 args=GRPOConfig(**{**settings, **given.get("args", {})}),
                 rollout_func=rollout,
+                peft_config=LoraConfig(target_modules="all-linear") if given.get("lora") else None,
                 **options,
             )
             trainer.train()
