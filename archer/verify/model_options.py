@@ -48,12 +48,18 @@ MaxTokens = Annotated[
 ]
 Temperature = Annotated[
     float | None,
-    typer.Option(min=0.01, help=f"With --model: sampling temperature ({TEMPERATURE:g}).", show_default=False),
+    typer.Option(
+        min=0.01,
+        metavar="NUMBER",
+        help=f"With --model: sampling temperature ({TEMPERATURE:g}).",
+        show_default=False,
+    ),
 ]
 Threshold = Annotated[
     float | None,
     typer.Option(
         min=0.0,
+        metavar="NUMBER",
         help="With --model or --from-trace: entropy in nats above which a token counts as unsure "
         f"({THRESHOLD:g}).",
         show_default=False,

@@ -48,7 +48,11 @@ class TokenCreditConfig(Section):
         needs="mode!=none",
     )
     permute_entropy: float = knob(
-        0.05, "entropy above which a token counts as unsure there", at_least=0, unit="nats", needs="permute"
+        0.05,
+        "entropy above which a token counts as unsure there",
+        at_least=0,
+        unit="nats",
+        needs="mode!=none; permute",
     )
 
     def __post_init__(self) -> None:
