@@ -179,6 +179,9 @@ def _convert(kind: Any, value: Any, key: str, problems: list[str]) -> Any:
             problems.append(f"{key}={value!r}: choose one of {', '.join(map(str, choices))}")
         return value
     if origin is tuple:
+        if value is None:
+            problems.append(f"{key}=null: expected a list, [] for none")
+            return ()
         items = value if isinstance(value, (list, tuple)) else [value]
         return tuple(_convert(get_args(kind)[0], item, key, problems) for item in items)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):

@@ -77,6 +77,13 @@ def _contradictions(config: TrainConfig, tree: DictConfig) -> Iterator[str]:
             f"critic.enable=False: algorithm.adv_estimator={config.algorithm.adv_estimator} needs a critic: "
             "leave it out, or choose another estimator"
         )
+    shared = rollout.tensor_model_parallel_size * rollout.data_parallel_size
+    if ranks(config) % (shared * rollout.pipeline_model_parallel_size):
+        yield (
+            f"actor_rollout_ref.rollout.tensor_model_parallel_size={rollout.tensor_model_parallel_size}: "
+            f"{ranks(config)} devices (trainer.nnodes times trainer.n_gpus_per_node) cannot be divided by "
+            "what one rollout server takes (tensor_model_ times data_ times pipeline_model_parallel_size)"
+        )
     for role in ("actor_rollout_ref.actor", "critic"):
         contents = OmegaConf.select(tree, f"{role}.checkpoint")
         saved, loaded = list(contents.save_contents), list(contents.load_contents)

@@ -11,6 +11,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from archer.config.names import advice
+from archer.config.names import advice, nearest
 from archer.config.parse import configuration_error, flat, key_names, parse
 from archer.config.root import TrainConfig
 from archer.engines.verl.combinations import check_combinations
@@ -27,8 +28,8 @@ from archer.engines.verl.translate import external_libraries, put, translate
 from archer.engines.verl.verl_keys import rule_of
 from archer.engines.verl.verl_values import value_problem
 
-OPEN = ("ray_kwargs.ray_init.",)
-"""Sections that take any key: verl hands them on as they are."""
+RAY = "ray_kwargs.ray_init"
+"""Section of any argument of `ray.init`: verl hands them on as they are."""
 
 
 def verl_settings(config: TrainConfig) -> DictConfig:
@@ -83,7 +84,9 @@ def verl_key_problems(base: DictConfig, own: Mapping[str, Any]) -> Iterator[str]
         rule = rule_of(key)
         if key in archers:
             yield f"engine.verl.{key}: set {key}={value} instead, which both engines understand"
-        elif not key.startswith(OPEN) and not exists(base, key):
+        elif key.startswith(f"{RAY}."):
+            yield from _ray_problem(key)
+        elif not exists(base, key):
             tree: Any = OmegaConf.to_container(base, resolve=False)
             yield f"{key}: neither Archer nor verl has such a setting.{advice(key, [*archers, *flat(tree)])}"
         elif rule is None:
@@ -92,6 +95,15 @@ def verl_key_problems(base: DictConfig, own: Mapping[str, Any]) -> Iterator[str]
             yield f"{key}={value}: {rule.reason}"
         elif rule.kind == "passed" and (expected := value_problem(value, default_of(base, key))):
             yield f"{key}={value!r}: {expected}"
+
+
+def _ray_problem(key: str) -> Iterator[str]:
+    """What is wrong with an argument of `ray.init`; those that begin with an underscore are Ray's own."""
+    name = key.removeprefix(f"{RAY}.").partition(".")[0]
+    known = [known for known in signature(import_module("ray").init).parameters if known != "kwargs"]
+    if name not in known and not name.startswith("_"):
+        meant = nearest(f"{RAY}.{name}", [f"{RAY}.{each}" for each in known])
+        yield f"{key}: ray.init has no such argument.{f' Did you mean {meant}?' if meant else ''}"
 
 
 def obeyed(own: Mapping[str, Any]) -> dict[str, Any]:

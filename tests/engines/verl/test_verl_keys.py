@@ -157,6 +157,7 @@ def test_a_value_that_verl_could_not_use_is_refused_at_once(value, wanted):
             "nothing for algorithm.rollout_correction",
         ),
         (["critic.enable=False", "algorithm.adv_estimator=gae"], "needs a critic"),
+        (["actor_rollout_ref.rollout.tensor_model_parallel_size=3"], "1 devices .* cannot be divided"),
         (["actor_rollout_ref.actor.checkpoint.save_contents=[model]"], "lacks optimizer, extra"),
         (["actor_rollout_ref.actor.checkpoint.load_contents=[optimizer]"], "first weights again"),
     ],
@@ -164,6 +165,13 @@ def test_a_value_that_verl_could_not_use_is_refused_at_once(value, wanted):
 def test_settings_of_verls_that_exclude_each_other_are_refused_before_anything_starts(given, named):
     with pytest.raises(ArcherError, match=named):
         verl_settings(compose([*CPU, *given]))
+
+
+def test_arguments_of_ray_are_known_too():
+    check_keys(compose(["engine=verl", "ray_kwargs.ray_init.runtime_env.env_vars.A=1"]))
+    check_keys(compose(["engine=verl", "ray_kwargs.ray_init._temp_dir=/tmp/r", "ray_init.num_gpus=2"]))
+    with pytest.raises(ArcherError, match=r"num_cpu: ray.init has no .*mean ray_kwargs.ray_init.num_cpus\?"):
+        check_keys(compose(["engine=verl", "ray_kwargs.ray_init.num_cpu=2"]))
 
 
 @pytest.mark.parametrize("name", ["naive", "dapo"])
@@ -200,6 +208,8 @@ def test_a_setting_that_is_passed_has_the_users_value_in_the_end(base, leaves):
         "use_remove_padding",
         "lora_rank",
         "log_prob_use_dynamic_bsz",
+        "_parallel_size",
+        "ray_init",
         "checkpoint.save_contents",
         "checkpoint.load_contents",
         "calculate_log_probs",
