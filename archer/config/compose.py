@@ -104,7 +104,7 @@ def _compose(arguments: list[str], config_dir: Path | None) -> dict[str, Any]:
 
 _VARIABLE = re.compile(r"\$\{oc\.env:\s*([^,}\s]+)")
 _WRITTEN: dict[tuple[str, str], Any] = {}
-"""(key, value) -> how the user wrote it, for values that came out of the environment."""
+"""(key, its value's content) -> how the user wrote it, for values that came out of the environment."""
 
 
 def _remember_written(written: dict[str, Any], resolved: dict[str, Any]) -> None:
@@ -114,10 +114,21 @@ def _remember_written(written: dict[str, Any], resolved: dict[str, Any]) -> None
     for name in _VARIABLE.findall(" ".join(str(written[key]) for key in interpolated)):
         hide(os.environ.get(name, ""), f"${{oc.env:{name}}}")
     for key in interpolated:
-        value = str(resolved.get(key))
-        if "oc.env" in str(written[key]) or any(text and text in value for text in secret):
+        value = resolved.get(key)
+        if "oc.env" in str(written[key]) or any(text and text in str(value) for text in secret):
             for name in (renamed(key), f"{ONLY_VERLS}{key}"):
-                _WRITTEN[name, value] = written[key]
+                _WRITTEN[name, _content(value)] = written[key]
+
+
+def _content(value: Any) -> str:
+    """A text that stays the same when the parser makes a number or a list of a text."""
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+        value = ",".join(value)
+    text = str(value)
+    try:
+        return repr(float(text))
+    except ValueError:
+        return ",".join(part.strip() for part in text.split(","))
 
 
 def recipes() -> dict[str, str]:
@@ -149,7 +160,7 @@ def _as_written(tree: dict[str, Any], prefix: str) -> dict[str, Any]:
     return {
         key: _as_written(value, f"{prefix}{key}.")
         if isinstance(value, dict)
-        else _WRITTEN.get((f"{prefix}{key}", str(value)), value)
+        else _WRITTEN.get((f"{prefix}{key}", _content(value)), value)
         for key, value in tree.items()
     }
 

@@ -29,6 +29,10 @@ RENAMED = {
     f"{ROLLOUT}.micro_batch_size": f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu",
     "critic.kl_ctrl": "algorithm.kl_ctrl",
     "critic.model.fsdp_config": "critic.fsdp",
+    "critic.ulysses_sequence_parallel_size": "critic.fsdp.ulysses_sequence_parallel_size",
+    "critic.grad_clip": "critic.optim.clip_grad",
+    "actor_rollout_ref.actor.use_torch_compile": "actor_rollout_ref.actor.fsdp_config.use_torch_compile",
+    "actor_rollout_ref.ref.use_torch_compile": "actor_rollout_ref.ref.fsdp_config.use_torch_compile",
     "trainer.val_generations_to_log_to_wandb": "trainer.log_val_generations",
     "ray_init": "ray_kwargs.ray_init",
 }
@@ -62,6 +66,8 @@ GONE = {
     "reward_model.reward_manager": "responses are judged by Archer: set reward.custom_reward_function.path",
     "reward_model.reward_kwargs.max_resp_len": "set data.max_response_length",
     "reward_model.launch_reward_fn_async": "responses are judged while others are sampled: leave it out",
+    "reward_model.sandbox_fusion*": "programs run in Archer's own sandbox: see reward.code.*",
+    "reward_model.*reward_loop*": "responses are judged by Archer: set reward.custom_reward_function.path",
     "reward_model*": "Archer asks no reward model: call your judge in reward.custom_reward_function.path",
     "sandbox_fusion*": "programs run in Archer's own sandbox: see reward.code.*",
 }
@@ -127,6 +133,9 @@ def with_todays_names(tree: Mapping[str, Any], defaults: Mapping[str, Any]) -> d
         section, name = _parent(result, key)
         if name in section and section[name] in values:
             del section[name]
+            above, last = _parent(result, key.rpartition(".")[0])
+            if not section and _get(defaults, key.rpartition(".")[0]) is None:
+                above.pop(last, None)  # a section that Archer does not have, and nothing is left of
     return {name: value for name, value in result.items() if value != {} or tree.get(name) == {}}
 
 

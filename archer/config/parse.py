@@ -3,8 +3,9 @@
 All problems are collected and reported together, each with the full name of the key.
 """
 
+import re
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -178,6 +179,9 @@ def _convert(kind: Any, value: Any, key: str, problems: list[str]) -> Any:
             problems.append(f"{key}={value!r}: choose one of {', '.join(map(str, choices))}")
         return value
     if origin is tuple:
+        if value is None:
+            problems.append(f"{key}=null: expected a list, [] for none")
+            return ()
         items = value if isinstance(value, (list, tuple)) else [value]
         return tuple(_convert(get_args(kind)[0], item, key, problems) for item in items)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
@@ -187,12 +191,25 @@ def _convert(kind: Any, value: Any, key: str, problems: list[str]) -> Any:
             return float(value)
         except ValueError:
             pass
+    if kind in (int, bool) and isinstance(value, str):  # what comes out of the environment is text
+        value = _READ_AS[kind](value)
     if kind is str and isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)
     plain = origin or kind
     if not isinstance(value, plain) or (plain is int and isinstance(value, bool)):
         problems.append(f"{key}={value!r}: expected {_type_name(kind)}")
     return value
+
+
+def _whole_number(text: str) -> int | str:
+    return int(text) if re.fullmatch(r"[+-]?[0-9]{1,100}", text) else text
+
+
+def _flag(text: str) -> bool | str:
+    return {"true": True, "false": False}.get(text.lower(), text)
+
+
+_READ_AS: dict[Any, Callable[[str], Any]] = {int: _whole_number, bool: _flag}
 
 
 def _type_name(kind: Any) -> str:

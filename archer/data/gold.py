@@ -25,7 +25,7 @@ from archer.rewards.extract import extract_program
 from archer.rewards.rules import find_rule
 from archer.rewards.rules.code import CodeRule
 
-SOLUTION_FIELDS = ("solution", "solutions", "canonical_solution", "code", "gold", "answer")
+SOLUTION_FIELDS = ("solution", "solutions", "canonical_solution", "completion", "code", "gold", "answer")
 _FENCE = "`" * 3
 _AT_ONCE = 16  # rows judged for each worker between two looks at the progress
 

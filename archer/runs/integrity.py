@@ -145,7 +145,7 @@ def load_training_state(folder: Path, step: int) -> dict[str, Any]:
     for key, kind in STATE_KEYS.items():
         if not isinstance(state.get(key), kind):
             raise DamagedCheckpointError(
-                file, f"holds no state of this engine: {key!r} is missing or no {kind}"
+                file, f"holds no state of this engine: {key!r} is missing or not of its type"
             )
     if state["step"] != step:
         raise DamagedCheckpointError(file, f"is the state of step {state['step']}, not of step {step}")

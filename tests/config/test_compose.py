@@ -127,6 +127,7 @@ def test_interpolations_are_resolved():
         ("actor_rollout_ref.rollout.tensor_model_parallel_size=2", "engine=verl"),
         ("data.seed=x", "data.seed='x': expected a whole number"),
         ("data.seed=1.5", "expected a whole number"),
+        ("data.val_files=null", "data.val_files=null: expected a list, [] for none"),
         ("data.shuffle=3", "expected True or False"),
         ("actor_rollout_ref.actor.optim.lr=fast", "expected a number"),
         ("trainer.resume_mode=maybe", "choose one of auto, disable, resume_path"),

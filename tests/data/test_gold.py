@@ -34,6 +34,18 @@ LEETCODE = {
         "tree_node([1, None, 2]))\n\ncheck(Solution().f)"
     },
 }
+LEETCODE_DATASET = {
+    "task_id": "invert-binary-tree",
+    "prompt": "from typing import *\nclass TreeNode:\n    def __init__(self, val=0, left=None, right=None):\n"
+    "        self.val, self.left, self.right = val, left, right\n"
+    "def tree_node(values):\n    return TreeNode(values[0], *map(TreeNode, values[1:]))\n"
+    "def is_same_tree(p, q):\n    if not p or not q: return p is q\n"
+    "    return p.val == q.val and is_same_tree(p.left, q.left) and is_same_tree(p.right, q.right)\n",
+    "completion": LEETCODE["solutions"],
+    "entry_point": "Solution().f",
+    "test": "def check(candidate):\n    assert is_same_tree(candidate(root = tree_node([1, 2, 3])), "
+    "tree_node([1, 3, 2]))\n",
+}
 APPS = {
     "question": "Add.",
     "solutions": json.dumps(["print(sum(map(int, input().split())))"]),
@@ -57,14 +69,34 @@ def command(*arguments):
 
 
 @pytest.mark.parametrize(
-    "row", [HUMANEVAL, MBPP, LEETCODE, APPS, GSM8K, MATH], ids=lambda row: next(iter(row))
+    "row", [HUMANEVAL, MBPP, LEETCODE, LEETCODE_DATASET, APPS, GSM8K, MATH], ids=lambda row: next(iter(row))
 )
 def test_public_forms_are_judged_as_they_are(tmp_path, row):
     rows = read_gold(write(tmp_path / "gold.jsonl", row), None, None, None)
     assert [each.verdict for each in check_gold(rows, 1, 6.0, lambda done: None)] == ["passed"]
 
 
-@pytest.mark.parametrize(("name", "row"), [("humaneval", HUMANEVAL), ("mbpp", MBPP), ("leetcode", LEETCODE)])
+def test_a_program_that_defines_the_helpers_of_a_data_set_does_not_help_itself(tmp_path):
+    liar = (
+        "def tree_node(values): return 0\ndef is_same_tree(p, q): return True\nclass TreeNode: pass\n"
+        "class Solution:\n    def f(self, root): return TreeNode()\n"
+    )
+    rows = [{**LEETCODE_DATASET, "completion": liar}, {**LEETCODE, "solutions": liar}]
+    found = check_gold(
+        read_gold(write(tmp_path / "g.jsonl", *rows), None, None, None), 1, 6.0, lambda done: None
+    )
+    assert [each.verdict for each in found] == ["failed", "failed"]
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("humaneval", HUMANEVAL),
+        ("mbpp", MBPP),
+        ("leetcode", LEETCODE),
+        ("leetcode", {**LEETCODE_DATASET, "problem_description": "Invert a tree."}),
+    ],
+)
 def test_prepared_files_keep_the_solution(tmp_path, name, row, capsys):
     source, prepared = write(tmp_path / "raw.jsonl", row), tmp_path / "prepared.parquet"
     app(["data", "prepare", name, str(source), "--out", str(prepared)], standalone_mode=False)

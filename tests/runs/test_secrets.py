@@ -44,6 +44,26 @@ def test_a_value_out_of_the_environment_is_used_but_never_shown(how):
         assert "oc.env:MY_KEY" in shown
 
 
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("data.train_files", f"/data/{SECRET}/train.jsonl"),
+        ("reward.custom_reward_function.data_source", SECRET),
+        ("trainer.influence_trace.module_name_filter", f"{SECRET}, q_proj"),
+        ("actor_rollout_ref.actor.optim.lr", "0.00000471100"),
+        ("reward.timeout_s", "4711"),
+        ("data.seed", "+0004711"),
+    ],
+)
+def test_a_text_that_becomes_a_list_or_a_number_is_obeyed_and_not_shown(key, text, monkeypatch):
+    monkeypatch.setenv("MY_TEXT", text)
+    config = config_of(f"{key}=${{oc.env:MY_TEXT}}")
+    node = stored_tree(config)
+    for name in key.split("."):
+        node = node[name]
+    assert node == "${oc.env:MY_TEXT}"
+
+
 def test_a_value_that_refers_to_one_is_not_shown_either():
     config = config_of(
         "trainer.project_name=${oc.env:MY_KEY}", "trainer.experiment_name=run-${trainer.project_name}"

@@ -3,7 +3,7 @@ r"""Programming problems. The ground truth is JSON in the usual shapes, which `a
 {"inputs": ["3\n"], "outputs": ["9\n"]}                      a program that reads stdin and writes stdout
 {"inputs": ["[1,2]\n3"], "outputs": ["5"], "fn_name": "f"}   a function; one JSON argument a line
 {"functional": "def check(candidate): ...\ncheck(f)"}        asserts about what the response defines
-{"test": "def check(candidate): ...", "entry_point": "f", "prompt": "..."}      HumanEval
+{"test": "def check(candidate): ...", "entry_point": "f", "prompt": "..."}      HumanEval, LeetCodeDataset
 {"test_list": ["assert f(1) == 2"], "test_setup_code": "..."}                  MBPP
 """
 
@@ -44,13 +44,15 @@ def mbpp_row(values: Mapping[str, Any]) -> Example:
 
 def _gold(values: Mapping[str, Any]) -> dict[str, Any]:
     """The data set's own solution, for `archer data check-gold`."""
-    names = ("solution", "solutions", "canonical_solution", "code")
+    names = ("solution", "solutions", "canonical_solution", "completion", "code")
     found = next((values[name] for name in names if values.get(name)), None)
     return {} if found is None else {"solution": found}
 
 
 def coding_row(values: Mapping[str, Any]) -> Example:
     """A problem with tests: LiveCodeBench's own rows, rLLM's (LeetCode, TACO, LiveCodeBench), APPS's."""
+    if "entry_point" in values and "test" in values:
+        return _leetcode_dataset_row(values)
     question = text_field(values, "question_content", "problem", "question", "prompt")
     if "public_test_cases" in values:
         tests = [
@@ -61,12 +63,26 @@ def coding_row(values: Mapping[str, Any]) -> Example:
     else:
         tests = _unpacked(values.get("tests", values.get("input_output")), "tests")
     truth, kind = canonical_tests(tests, _function_name(values.get("metadata")))
+    identifier = values.get("question_id", values.get("id", values.get("task_id", "")))
+    meta = kept(values, "question_title", "difficulty", "platform", "contest_date", "url") | _gold(values)
+    return Example(_with_starter(question, values), _checked(truth), str(identifier), meta, kind)
+
+
+def _leetcode_dataset_row(values: Mapping[str, Any]) -> Example:
+    """LeetCodeDataset: `prompt` holds the helpers of the tests, `input_output` what nobody can run."""
+    question = text_field(values, "problem_description", "query", "question", "problem")
+    truth = {name: text_field(values, name) for name in ("test", "entry_point")} | kept(values, "prompt")
+    meta = kept(values, "difficulty", "tags", "question_id", "entry_point") | _gold(values)
+    identifier = str(values.get("task_id", ""))
+    return Example(_with_starter(question, values), _checked(truth), identifier, meta, FUNCTION)
+
+
+def _with_starter(question: str, values: Mapping[str, Any]) -> str:
+    """The question and the beginning of the program, where that is not in the question already."""
     starter = values.get("starter_code")
     if isinstance(starter, str) and starter.strip() and starter.strip() not in question:
         question += f"\n\n```python\n{starter.rstrip()}\n```"
-    identifier = values.get("question_id", values.get("id", values.get("task_id", "")))
-    meta = kept(values, "question_title", "difficulty", "platform", "contest_date", "url") | _gold(values)
-    return Example(question, _checked(truth), str(identifier), meta, kind)
+    return question
 
 
 def canonical_tests(tests: Any, fn_name: str | None) -> tuple[dict[str, Any], str]:

@@ -55,6 +55,14 @@ def _follows(instead: str, *patterns: str) -> KeyRule:
 
 ACTOR, REF, MODEL = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "actor_rollout_ref.model"
 ROLLOUT = "actor_rollout_ref.rollout"
+MICRO_BATCHES = (
+    "use_dynamic_bsz micro_batch_size_per_gpu max_token_len_per_gpu infer_micro_batch_size_per_gpu "
+    "infer_max_token_len_per_gpu"
+)
+FILLED_IN = (
+    "architectures generation_config hf_config load_tokenizer local_hf_config_path local_path "
+    "local_tokenizer_path model_type processor tokenizer target_parameters"
+)
 
 RULES = (
     # --- everywhere ---
@@ -131,6 +139,7 @@ RULES = (
         "data.mm_processor_kwargs*",
         "data.return_multi_modal_inputs",
         f"{ACTOR}.freeze_vision_tower",
+        f"{ROLLOUT}.limit_images",
     ),
     _refused(
         "Archer reads prompts into memory itself and in one process: leave it out",
@@ -140,6 +149,7 @@ RULES = (
     ),
     _passed("verl draws prompts by this", "data.dataloader_num_workers", "data.validation_shuffle"),
     # --- rewards: Archer judges ---
+    _refused(REWARD, "reward_model.reward_manager", "reward_model.reward_loop_*"),
     _refused(
         "Archer asks no reward model: call your judge in a function, reward.custom_reward_function.path",
         "reward.reward_model.*",
@@ -167,18 +177,35 @@ RULES = (
     ),
     _passed("read by verl's rollout correction", "algorithm.rollout_correction.*"),
     _passed("of gae, which is verl's", "algorithm.lam"),
+    _follows("algorithm.adv_estimator", "algorithm.gdpo_*"),
     _refused("a teacher's log-probs are no part of Archer's loss: leave it out", "distillation.*"),
     # --- actor, reference and critic ---
     _follows(f"{ROLLOUT}.n", *under(f"{ACTOR} {REF} critic", "rollout_n")),
-    _follows(f"{ACTOR}.grad_clip", f"{ACTOR}.optim.clip_grad"),
+    _follows(f"{ACTOR}.grad_clip", f"{ACTOR}.optim.clip_grad", f"{ACTOR}.optim.grad_clip"),
     _follows("trainer.total_training_steps", "*.optim.total_training_steps"),
     _follows(f"{MODEL}.use_fused_kernels", f"{ACTOR}.use_fused_kernels"),
     _follows(f"{MODEL}.use_remove_padding", f"{ACTOR}.use_remove_padding"),
     _follows(f"{ACTOR}.ppo_micro_batch_size_per_gpu", f"{ACTOR}.ppo_micro_batch_size"),
     _follows("log_prob_micro_batch_size_per_gpu", "actor_rollout_ref.*.log_prob_micro_batch_size"),
     _follows("critic.ppo_micro_batch_size_per_gpu", "critic.ppo_micro_batch_size"),
-    _follows("critic.forward_micro_batch_size_per_gpu", "critic.forward_micro_batch_size"),
+    _refused(
+        "the critic infers in the micro-batches that it trains in: set critic.ppo_max_token_len_per_gpu, or "
+        "critic.use_dynamic_bsz=False and critic.ppo_micro_batch_size_per_gpu",
+        "critic.forward_*",
+        "critic.ppo_infer_*",
+    ),
+    _follows("critic.ppo_max_token_len_per_gpu and its siblings", *under("critic.fsdp", MICRO_BATCHES)),
+    _follows("ppo_max_token_len_per_gpu and its siblings", "*.fsdp_config.*micro_batch_size_per_gpu"),
+    _follows("ppo_max_token_len_per_gpu and its siblings", "*.fsdp_config.*max_token_len_per_gpu"),
+    _follows(f"{ACTOR}.use_dynamic_bsz", "*.fsdp_config.use_dynamic_bsz"),
+    _follows(f"{ROLLOUT}.log_prob_max_token_len_per_gpu", f"{ACTOR}.ppo_infer_*"),
+    _follows(f"{MODEL}.use_remove_padding", "*.fsdp_config.use_remove_padding", f"{REF}.use_remove_padding"),
+    _follows(f"{MODEL}.use_fused_kernels", "*.fsdp_config.use_fused_kernels", f"{REF}.use_fused_kernels"),
+    _follows("critic.model.use_remove_padding", "critic.fsdp.use_remove_padding"),
+    _follows("critic.model.use_fused_kernels", "critic.fsdp.use_fused_kernels"),
+    _follows("algorithm.rollout_correction.bypass_mode", f"{ACTOR}.use_rollout_log_probs"),
     _refused("verl's FSDP engine does not read it: leave it out", f"{ACTOR}.use_prefix_grouper"),
+    _refused("verl's V1 trainer does not read it: leave it out", f"{ACTOR}.calculate_sum_pi_squared"),
     _follows(f"{ACTOR}.fsdp_config.qat", f"{ACTOR}.qat.*", f"{ROLLOUT}.qat*"),
     _refused("of another training engine than FSDP2: leave it out", "*.turbo_config.*"),
     _refused("decided by verl for each role: leave it out", "*.forward_only"),
@@ -198,17 +225,22 @@ RULES = (
     _passed("what a checkpoint holds", "*.checkpoint.*"),
     _passed(
         "read by verl's workers",
-        *under(f"{ACTOR} {REF} critic", "strategy ulysses_sequence_parallel_size"),
-        *under(f"{ACTOR} {REF}", "entropy_* pad_to_length use_torch_compile"),
-        *under(ACTOR, "calculate_entropy calculate_sum_pi_squared"),
+        *under(f"{ACTOR} {REF} critic", "strategy"),
+        *under(f"{ACTOR} {REF}", "ulysses_sequence_parallel_size pad_to_length"),
+        *under(f"{ACTOR} {REF}", "entropy_from_logits_* entropy_checkpointing"),
+        *under(ACTOR, "calculate_entropy"),
         f"{REF}.log_prob_*",
     ),
+    _follows("algorithm.adv_estimator=gae", "critic.enable"),
     _passed(
         "of the critic, which gae trains",
-        *under("critic", "enable ppo_* use_dynamic_bsz forward_* shuffle data_loader_seed"),
-        *under("critic", "cliprange_value loss_* grad_clip"),
+        *under("critic", "ppo_* use_dynamic_bsz shuffle data_loader_seed"),
+        *under("critic", "cliprange_value loss_*"),
     ),
+    _refused(f"the reference trains nothing: set it under {ACTOR}, or leave it out", f"{REF}.*"),
     # --- model ---
+    _refused("verl fills it in itself: leave it out", *under(f"{MODEL} critic.model", FILLED_IN)),
+    _refused("verl fills it in itself: leave it out", "*.engine", "*.model_config", "*.global_batch_info"),
     _passed("adapters are merged before the rollout is given weights", "*.model.lora.merge"),
     _refused(f"of Megatron's adapters: set {MODEL}.lora_rank and its siblings", "*.model.lora.*"),
     _refused(
@@ -227,6 +259,7 @@ RULES = (
     _refused(
         "training and rollout share their devices: leave it out",
         f"{ROLLOUT}.nnodes",
+        f"{ROLLOUT}.standalone_gpu_memory_utilization",
         "actor_rollout_ref.hybrid_engine",
     ),
     _follows("trainer.n_gpus_per_node", f"{ROLLOUT}.n_gpus_per_node"),
@@ -236,6 +269,10 @@ RULES = (
         "verl's rollout servers do not read it: set temperature, top_p and top_k, or leave it out",
         f"{ROLLOUT}.do_sample",
         f"{ROLLOUT}.over_sample_rate",
+        f"{ROLLOUT}.repetition_penalty",
+        f"{ROLLOUT}.multi_stage_wake_up",
+        *under(ROLLOUT, "checkpoint_manager_class custom layer_name_map server sglang_engine_mode"),
+        f"{ROLLOUT}.agent.agent_loop_manager_class",
         f"{ROLLOUT}.agent.custom_async_server.*",
     ),
     _refused(
@@ -249,9 +286,7 @@ RULES = (
         *under(ROLLOUT, "full_determinism dtype ignore_eos"),
         *under(ROLLOUT, "cudagraph_capture_sizes *_parallel_size max_num_batched_tokens"),
         *under(ROLLOUT, "max_model_len enable_* logprobs_mode scheduling_policy load_format layered_summon"),
-        *under(
-            ROLLOUT, "log_prob_* disable_log_stats multi_stage_wake_up engine_kwargs.* router_config_path"
-        ),
+        *under(ROLLOUT, "log_prob_* disable_log_stats engine_kwargs.* router_config_path"),
         *under(ROLLOUT, "calculate_log_probs checkpoint_engine.* trace.* skip_tokenizer_init prometheus.*"),
         *under(ROLLOUT, "moe_load_balance_metrics_interval quantization* disaggregation.*"),
     ),

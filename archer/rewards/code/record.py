@@ -5,6 +5,7 @@ The forms of the field's data sets are told apart by their keys; JSON text is re
 | form | keys |
 |---|---|
 | HumanEval | `test`, `entry_point`, perhaps `prompt` |
+| LeetCodeDataset | the same, `entry_point` being `Solution().method`, `prompt` the tests' helpers |
 | LiveCodeBench | `public_test_cases` and `private_test_cases`, or a list of `input`, `output`, `testtype` |
 | APPS, TACO and their like | `inputs`, `outputs`, perhaps `fn_name` |
 | LeetCode of rLLM | `functional`: code that ends in `check(Solution().method)` |
@@ -88,12 +89,14 @@ def _read_record(record: dict[str, Any]) -> Tests:
 
 
 def _humaneval(record: dict[str, Any]) -> AssertTests:
-    prompt = str(record.get("prompt") or "")
+    prompt, source, entry = str(record.get("prompt") or ""), str(record["test"]), str(record["entry_point"])
     try:
         compile(prompt, "prompt", "exec")
     except (SyntaxError, ValueError):
         prompt = ""  # a sentence, or the beginning of a function: nothing that runs by itself
-    return _assert_tests(str(record["test"]), setup=prompt, entry_point=str(record["entry_point"]))
+    if not entry.isidentifier():  # LeetCodeDataset's `Solution().method`
+        return _assert_tests(f"{source}\n\ncheck({entry})", setup=prompt)
+    return _assert_tests(source, setup=prompt, entry_point=entry)
 
 
 def _inputs_and_outputs(record: dict[str, Any]) -> Tests:

@@ -42,7 +42,10 @@ _MATRIX = re.compile(
 )
 _ALL_BUT = re.compile(r"\\mathbb\s*\{?R\}?\s*(?:\\setminus|\\backslash|-)\s*\\\{(?P<points>.*)\\\}")
 _REALS = re.compile(r"\\mathbb\s*\{?R\}?")
-_EMPTY = re.compile(r"\\(?:emptyset|varnothing)|\\\{\s*\\\}|\\text\{\s*no solutions?\s*\}", re.IGNORECASE)
+_NO_SOLUTION = r"no (?:real )?solutions?(?: exists?)?"
+_EMPTY = re.compile(
+    rf"\\(?:emptyset|varnothing)|\\\{{\s*\\\}}|\\text\{{\s*{_NO_SOLUTION}\s*\}}|{_NO_SOLUTION}", re.IGNORECASE
+)
 _PLUS_MINUS = re.compile(r"\\(pm|mp)(?![A-Za-z])\s*")
 _SUBSCRIPT = re.compile(r"_\s*(?:\\?[A-Za-z0-9]+|\{[^{}]*\})")
 _ARGUMENTS = re.compile(r"(?<=[A-Za-z])\s*\([^()]*\)")

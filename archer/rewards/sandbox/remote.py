@@ -146,6 +146,11 @@ class Subject(Remote):
             raise StopIteration
         return items.popleft()
 
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        """Refuse to be the base of a class of the test: its methods would have to run in two processes."""
+        name = self._archer_about.get("entry") or self._archer_about.get("class")
+        raise TypeError(f"a test that inherits from the program's {name} cannot be judged")
+
     def __enter__(self) -> Any:
         return self._archer_link.ask("enter", self)
 

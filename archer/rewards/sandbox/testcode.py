@@ -294,16 +294,36 @@ def _truths(test: ast.expr) -> Iterator[ast.Call]:
                 yield from _truths(side)
 
 
+def _makes(value: ast.expr, name: str) -> bool:
+    """Tell whether an expression is made of objects of a class: one, or lists and dictionaries of them."""
+    if isinstance(value, ast.List | ast.Tuple | ast.Set | ast.Dict | ast.ListComp):
+        return any(root_name(call.func) == name for call in _calls(value))
+    return root_name(value) == name
+
+
+def _filled_with(tree: ast.Module, name: str) -> Iterator[set[str]]:
+    """Yield the variables that objects of a class are put into by a statement: `heappush(heap, Task(2))`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            given = [*node.value.args, *(keyword.value for keyword in node.value.keywords)]
+            if any(root_name(each) == name for each in given):
+                yield {each.id for each in given if isinstance(each, ast.Name)}
+                yield (
+                    {str(root_name(node.value.func))} if isinstance(node.value.func, ast.Attribute) else set()
+                )
+
+
 def _classes(tree: ast.Module, entries: set[str]) -> tuple[set[str], bool]:
     """Return the names under test that are used as classes: their objects are looked into, or compared."""
     found, compares = set(), False
     for name in (each for each in entries if each[:1].isupper()):
-        made = {name} | _variables_of(tree, lambda value, name=name: root_name(value) == name)  # type: ignore[misc]
+        made = {name} | _variables_of(tree, lambda value, name=name: _makes(value, name))  # type: ignore[misc]
+        made |= {variable for holder in _filled_with(tree, name) for variable in holder}
         for node in ast.walk(tree):
             looks = (
                 isinstance(node, ast.Attribute)
                 and node.attr not in ANSWERS_OF_DATA
-                and root_name(node) in made
+                and any(isinstance(each, ast.Name) and each.id in made for each in ast.walk(node.value))
             )
             sides = [node.left, node.comparators[0]] if isinstance(node, ast.Compare) else []
             both = bool(sides) and all(

@@ -46,6 +46,22 @@ def test_leetcode_asserts():
     assert truth("leetcode", problem="P", tests=tests) == (tests, FUNCTION)
 
 
+def test_leetcode_dataset_is_judged_by_its_asserts_and_asks_its_description():
+    row = {
+        "task_id": "two-sum",
+        "problem_description": "Find two numbers.",
+        "starter_code": "class Solution:\n    def twoSum(self, nums, target):",
+        "prompt": "from typing import *\n",
+        "entry_point": "Solution().twoSum",
+        "test": "def check(candidate):\n    assert candidate(nums = [3, 3], target = 6) == [0, 1]\n",
+        "input_output": [{"input": "nums = [3,3], target = 6", "output": "[0, 1]"}],
+    }
+    found, instruction = truth("leetcode", **row)
+    assert (found["entry_point"], instruction) == ("Solution().twoSum", FUNCTION)
+    question = find_set("leetcode").convert(row).question
+    assert question.startswith("Find two numbers.") and "def twoSum" in question
+
+
 def test_livecodebench_joins_public_and_packed_private_tests():
     found, instruction = truth(
         "livecodebench",

@@ -3,16 +3,25 @@
 from collections import Counter
 
 import pytest
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from archer.config import compose
 from archer.config.names import RENAMED, renamed
 from archer.config.parse import flat, key_names
 from archer.config.root import TrainConfig
 from archer.engines.verl.defaults_table import DOCUMENT, written
-from archer.engines.verl.settings import default_of, exists, verl_defaults, verl_key_problems, verl_settings
+from archer.engines.verl.settings import (
+    _dataclass_fields,
+    check_keys,
+    default_of,
+    exists,
+    verl_defaults,
+    verl_key_problems,
+    verl_settings,
+)
 from archer.engines.verl.translate import put
 from archer.engines.verl.verl_keys import RULES, rule_of, unused_patterns
+from archer.errors import ArcherError
 
 CPU = ["engine=verl", "engine.device=cpu"]
 OWN = set(key_names(TrainConfig))
@@ -58,8 +67,121 @@ def test_every_setting_of_verls_is_classified(leaves):
     assert min(counts.values()) > 50
 
 
-def test_no_pattern_of_the_table_is_dead_and_each_has_a_reason(leaves):
-    assert list(unused_patterns([key for key in leaves if key not in OWN])) == []
+def fields_beyond_the_files(node, prefix="") -> list[str]:
+    """Settings that verl's YAML leaves out, but that the dataclasses it is read into have."""
+    found = [f"{prefix}{name}" for name in _dataclass_fields(node) if name not in node]
+    for name in node:
+        inner = node._get_node(name)
+        if isinstance(inner, DictConfig) and not inner._is_none():
+            found += fields_beyond_the_files(inner, f"{prefix}{name}.")
+    return found
+
+
+def test_what_only_verls_dataclasses_have_is_classified_too(base):
+    beyond = fields_beyond_the_files(base)
+    assert len(beyond) > 100
+    assert [key for key in beyond if kind(key) is None] == []
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        # verl 0.9.1's V1 trainer writes over these, or reads another setting in their place
+        "actor_rollout_ref.actor.fsdp_config.use_fused_kernels",
+        "actor_rollout_ref.ref.fsdp_config.infer_max_token_len_per_gpu",
+        "actor_rollout_ref.actor.calculate_sum_pi_squared",
+        "actor_rollout_ref.rollout.repetition_penalty",
+        "actor_rollout_ref.rollout.multi_stage_wake_up",
+        "critic.forward_max_token_len_per_gpu",
+        "critic.fsdp.max_token_len_per_gpu",
+        "critic.enable",
+    ],
+)
+def test_what_verl_does_not_read_is_refused(key):
+    assert kind(key) == "refused"
+
+
+@pytest.mark.parametrize(
+    ("old", "read"),
+    [
+        (
+            "actor_rollout_ref.actor.use_torch_compile",
+            "actor_rollout_ref.actor.fsdp_config.use_torch_compile",
+        ),
+        ("critic.grad_clip", "critic.optim.clip_grad"),
+        ("critic.ulysses_sequence_parallel_size", "critic.fsdp.ulysses_sequence_parallel_size"),
+    ],
+)
+def test_what_verl_reads_under_another_name_goes_there(old, read, base):
+    config = compose([*CPU, f"{old}={another(default_of(base, old))}"])
+    assert OmegaConf.select(verl_settings(config), read) == another(default_of(base, old))
+
+
+def test_the_critics_micro_batches_are_where_verl_reads_them():
+    chosen = ["algorithm.adv_estimator=gae", "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=1000"]
+    critic = verl_settings(compose([*CPU, *chosen])).critic
+    assert critic.ppo_infer_max_token_len_per_gpu == 1000 and critic.fsdp.use_dynamic_bsz is True
+    critic = verl_settings(compose([*CPU, *chosen, "critic.ppo_max_token_len_per_gpu=700"])).critic
+    assert critic.ppo_infer_max_token_len_per_gpu == 700
+    fixed = ["critic.use_dynamic_bsz=False", "critic.ppo_micro_batch_size_per_gpu=3"]
+    critic = verl_settings(compose([*CPU, *chosen, *fixed])).critic
+    assert critic.fsdp.use_dynamic_bsz is False
+    assert critic.fsdp.micro_batch_size_per_gpu == critic.fsdp.infer_micro_batch_size_per_gpu == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        ("algorithm.lam=nan", "not NaN"),
+        ("algorithm.lam=abc", "a number"),
+        ("critic.ppo_epochs=True", "a number"),
+        ("critic.optim.betas=[nan,0.9]", "not NaN"),
+        ("actor_rollout_ref.actor.fsdp_config.param_offload=maybe", "True or False"),
+        ("actor_rollout_ref.rollout.tensor_model_parallel_size=two", "a number"),
+    ],
+)
+def test_a_value_that_verl_could_not_use_is_refused_at_once(value, wanted):
+    with pytest.raises(ArcherError, match=f"{value.partition('=')[0]}=.*expected .*{wanted}"):
+        check_keys(compose(["engine=verl", value]))
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (["actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=False"], "leave it out"),
+        (
+            [
+                "actor_rollout_ref.rollout.calculate_log_probs=False",
+                "algorithm.rollout_correction.rollout_is=token",
+            ],
+            "nothing for algorithm.rollout_correction",
+        ),
+        (["critic.enable=False", "algorithm.adv_estimator=gae"], "needs a critic"),
+        (["actor_rollout_ref.rollout.tensor_model_parallel_size=3"], "1 devices .* cannot be divided"),
+        (["actor_rollout_ref.actor.checkpoint.save_contents=[model]"], "lacks optimizer, extra"),
+        (["actor_rollout_ref.actor.checkpoint.load_contents=[optimizer]"], "first weights again"),
+    ],
+)
+def test_settings_of_verls_that_exclude_each_other_are_refused_before_anything_starts(given, named):
+    with pytest.raises(ArcherError, match=named):
+        verl_settings(compose([*CPU, *given]))
+
+
+def test_arguments_of_ray_are_known_too():
+    check_keys(compose(["engine=verl", "ray_kwargs.ray_init.runtime_env.env_vars.A=1"]))
+    check_keys(compose(["engine=verl", "ray_kwargs.ray_init._temp_dir=/tmp/r", "ray_init.num_gpus=2"]))
+    with pytest.raises(ArcherError, match=r"num_cpu: ray.init has no .*mean ray_kwargs.ray_init.num_cpus\?"):
+        check_keys(compose(["engine=verl", "ray_kwargs.ray_init.num_cpu=2"]))
+
+
+@pytest.mark.parametrize("name", ["naive", "dapo"])
+def test_verls_own_reward_managers_ask_for_what_archer_does(name):
+    check_keys(compose(["engine=verl", f"reward.reward_manager.name={name}"]))
+
+
+def test_no_pattern_of_the_table_is_dead_and_each_has_a_reason(base, leaves):
+    every = [key for key in [*leaves, *fields_beyond_the_files(base)] if key not in OWN]
+    assert list(unused_patterns(every)) == []
     assert all(len(rule.reason) > 10 for rule in RULES)
 
 
@@ -85,6 +207,12 @@ def test_a_setting_that_is_passed_has_the_users_value_in_the_end(base, leaves):
         "strategy",
         "use_remove_padding",
         "lora_rank",
+        "log_prob_use_dynamic_bsz",
+        "_parallel_size",
+        "ray_init",
+        "checkpoint.save_contents",
+        "checkpoint.load_contents",
+        "calculate_log_probs",
     )
     given = {key: value for key, value in passed.items() if not any(name in key for name in mentioned)}
     config = compose([*CPU, "trainer.influence_trace.enable=False", "trainer.entropy_trace.enable=False"])

@@ -36,6 +36,16 @@ CASES = {
         "d, s, q = {}, set(), collections.deque()\nfill(d, s, q)\nassert (d, s, list(q)) == ({'a': 1}, {2}, [3])",
         "d, s, q = {}, set(), collections.deque()\nfill(d, s, q)\nassert not d",
     ),
+    "is ordered by a heap of the test": (
+        "class Task:\n    def __init__(self, p): self.p = p\n    def __lt__(self, other): return self.p < other.p",
+        "h = []\nheapq.heappush(h, Task(2))\nheapq.heappush(h, Task(1))\nassert heapq.heappop(h).p == 1",
+        "h = []\nheapq.heappush(h, Task(2))\nheapq.heappush(h, Task(1))\nassert heapq.heappop(h).p == 2",
+    ),
+    "is sorted by the test": (
+        "class Task:\n    def __init__(self, p): self.p = p\n    def __lt__(self, other): return self.p < other.p",
+        "tasks = [Task(3), Task(1)]\ntasks.append(Task(2))\ntasks.sort()\nassert [t.p for t in tasks] == [1, 2, 3]\nassert min([Task(4), Task(3)]).p == 3",
+        "assert sorted([Task(3), Task(1)])[0].p == 3",
+    ),
     "returns its argument": (
         "def same(xs):\n    xs.append(1)\n    return xs",
         "a = []\nassert same(a) is a\nassert a == [1]",
@@ -321,3 +331,12 @@ def test_text_that_the_program_prints_in_calls_does_no_harm(box):
             return x + 1
     """)
     assert box.grade(noisy, read_tests("assert f(1) == 2")).ending is Ending.PASSED
+
+
+def test_a_test_class_that_inherits_from_the_programs_is_named_as_the_reason(box):
+    tests = read_tests(
+        "class Dog(Animal):\n    def sound(self): return 'woof'\nassert Dog().speak() == 'woof'"
+    )
+    verdict = box.grade("class Animal:\n    def speak(self): return self.sound()", tests)
+    assert verdict.ending is Ending.WRONG
+    assert "inherits from the program's Animal cannot be judged" in str(verdict.reason)
