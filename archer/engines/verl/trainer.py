@@ -13,7 +13,7 @@ from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.trainer.ppo.utils import Role, need_critic, need_reference_policy
-from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainerSync, register_trainer
+from verl.trainer.ppo.v1 import AgentLoopManagerTQ, register_trainer
 from verl.utils.config import validate_config
 from verl.utils.debug import marked_timer
 from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
@@ -23,26 +23,24 @@ from archer.engines.verl.algorithms import register_estimator
 from archer.engines.verl.buffer import StepBuffer, group_of
 from archer.engines.verl.credit import WEIGHTS, weigh_step
 from archer.engines.verl.influence import TracePlan
-from archer.engines.verl.metrics import influence_metrics, update_metrics, validation_summary
+from archer.engines.verl.metrics import influence_metrics, update_metrics
 from archer.engines.verl.order import Order, PortionSize, order_rows
 from archer.engines.verl.rows import StepRows
 from archer.engines.verl.settings import archer_config
 from archer.engines.verl.traced_update import ROW_ID
 from archer.engines.verl.translate import TRAINER_MODE, data_parallel_size, generation_size
-from archer.engines.verl.validation import ValidationRecorder
+from archer.engines.verl.validating import ValidatingTrainer
 from archer.engines.verl.worker import ArcherCriticWorker, ArcherWorker, RankUpdate
 from archer.errors import ArcherError
-from archer.evaluation.summary import Summary
 from archer.generation.sampling import stream
 from archer.influence import Group, Selection, select_groups
 from archer.trace.vocab import vocab_from_tokenizer
-from archer.tracking import StepResponse, ValidationSample
+from archer.tracking import StepResponse
 from archer.training.credit import Credit, TokenCredit
-from archer.training.loop import validation_at
 from archer.training.marks import MarkMaker
 from archer.training.metrics import sampling_metrics
 from archer.training.responses import best_and_worst
-from archer.training.traces import Traces, prompt_groups, traces_validation
+from archer.training.traces import prompt_groups
 
 NOTHING = Selection((), 0, 0, 0)
 
@@ -65,23 +63,18 @@ def build_trainer(settings: DictConfig) -> "ArcherTrainer":
 
 
 @register_trainer(TRAINER_MODE)
-class ArcherTrainer(PPOTrainerSync):
+class ArcherTrainer(ValidatingTrainer):
     """Runs on the driver: orders responses, plans captures, gathers scores and writes both traces."""
 
     def __init__(self, config: DictConfig) -> None:
-        self.settings = archer_config(config.trainer)
-        register_estimator(self.settings)
+        register_estimator(archer_config(config.trainer))
         super().__init__(config)
-        self.traces: Traces
         actor, data = self.settings.actor_rollout_ref.actor, self.settings.data
         self._marks = MarkMaker(actor, data.max_response_length)
-        self.accuracy_summary: Summary
         self.rows = StepRows((), (), ())
         self.order = Order([], [], frozenset())
         self.selection = NOTHING
         self.updates: Sequence[RankUpdate] = ()
-        self.validation = ValidationRecorder(self.settings.trainer.val_trace.max_responses)
-        self.generations: list[ValidationSample] = []  # of the last validation, as many as are to be shown
         self.responses: list[StepResponse] = []  # of the last step, those to be shown
         seed = self.settings.actor_rollout_ref.rollout.seed
         self.credit = TokenCredit(self.settings.algorithm.token_credit, seed)
@@ -344,45 +337,6 @@ class ArcherTrainer(PPOTrainerSync):
             for row, scores in update.trace.scores.items():
                 influence[row, : len(scores)] = torch.tensor(scores)
         self.traces.write(record, influence if traced else None, self.selection.rows)
-
-    def validate(self) -> dict[str, float]:
-        """Have verl validate, and trace the first responses where that is wanted."""
-        if not traces_validation(self.settings):
-            return self._validate()
-        self.validation.begin()
-        self.replay_buffer.on_validation = self.validation.observe
-        metrics = self._validate()
-        arrays = self.validation.step()
-        if arrays is not None:
-            self.traces.validation.write(self.global_steps, arrays)
-        return metrics
-
-    def _maybe_log_val_generations(
-        self, inputs: Sequence[str], outputs: Sequence[str], scores: Sequence[float]
-    ) -> None:
-        """Keep as many of the validation's generations as are to be shown; the run loop shows them."""
-        chosen: dict[str, ValidationSample] = {}
-        for prompt, response, score in zip(inputs, outputs, scores, strict=True):
-            chosen.setdefault(prompt, ValidationSample(prompt, response, score))
-        self.generations = list(chosen.values())[: self.settings.trainer.log_val_generations]
-
-    def _val_metrics_update(
-        self,
-        data_sources: Sequence[str],
-        sample_uids: Sequence[str],
-        reward_extra_infos_dict: dict[str, list[Any]],
-        sample_turns: Any,
-        expected_acc_counts: dict[tuple[str, str], int] | None = None,
-    ) -> dict[str, float]:
-        self.accuracy_summary = validation_summary(
-            data_sources,
-            sample_uids,
-            reward_extra_infos_dict,
-            expected_acc_counts or {},
-            self.settings.reward,
-            validation_at(self.global_steps),
-        )
-        return self.accuracy_summary.metrics()
 
     def _uid(self, row: int) -> str:
         return group_of(self.rows.keys[row])
