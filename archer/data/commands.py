@@ -77,6 +77,17 @@ def prepare_command(
     ] = None,
     question_field: Annotated[str | None, typer.Option(help="The field that holds the question.")] = None,
     answer_field: Annotated[str | None, typer.Option(help="The field that holds the answer.")] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Only records whose field is so: level=Level 3,Level 4, or difficulty=3..5 (numbers). "
+            "May be given several times; all have to hold."
+        ),
+    ] = None,
+    exclude: Annotated[
+        list[Path] | None,
+        typer.Option(help="Leave out the questions of this file, e.g. a held-out set. May be repeated."),
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N records.")] = None,
     digits: Annotated[int, typer.Option(help="arithmetic: digits of the operands.")] = 3,
     size: Annotated[int | None, typer.Option(help="arithmetic: how many problems.")] = None,
@@ -91,6 +102,7 @@ def prepare_command(
         _list(console)
         return
     from archer.data.prepare.catalogue import ARITHMETIC, find_set
+    from archer.data.prepare.choice import Choice
     from archer.data.prepare.pipeline import Request, prepare
     from archer.data.prepare.sources import resolve
 
@@ -111,6 +123,7 @@ def prepare_command(
         answer_field,
         limit,
         overwrite,
+        Choice.of(where or (), exclude or ()),
     )
     columns = (
         TextColumn("{task.description}"),
@@ -210,6 +223,10 @@ def _figures(counts: "Counts") -> Iterator[tuple[str, str, str]]:
     yield "kept", f"[bold green]{counts.kept:,}[/bold green]", ""
     differing = f"{counts.conflicts:,} with another answer than the one kept" if counts.conflicts else ""
     yield "duplicates", f"{counts.duplicates:,}", differing
+    if counts.not_chosen:
+        yield "not chosen", f"{counts.not_chosen:,}", "--where does not hold"
+    if counts.excluded:
+        yield "held out", f"{counts.excluded:,}", "--exclude has the question"
     yield "invalid", f"{sum(counts.invalid.values()):,}", ""
     yield from counted("", counts.invalid)
     mean = counts.prompt_chars / counts.kept

@@ -8,7 +8,6 @@ readers that insist on it (verl's, `datasets`). What a data set has beyond them 
 import hashlib
 import json
 import os
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ import pyarrow.parquet as pq
 from archer import __version__
 from archer.data.files import Row, sha256_of
 from archer.data.prepare.catalogue import DataSet
+from archer.data.prepare.choice import Choice, same_question
 from archer.data.prepare.example import PLACE, RowError, chat_messages, compact_json
 from archer.data.prepare.sources import Source
 from archer.data.show import answer_kind
@@ -63,6 +63,7 @@ class Request:
     answer_field: str | None = None
     limit: int | None = None  # use only the first records
     overwrite: bool = False
+    choice: Choice = field(default_factory=Choice)  # which records are wanted
 
     @property
     def reward_source(self) -> str:
@@ -81,7 +82,7 @@ class Request:
             "answer_field": self.answer_field,
             "limit": self.limit,
             "archer": __version__,
-        }
+        } | self.choice.identity()
 
 
 @dataclass
@@ -92,6 +93,8 @@ class Counts:
     kept: int = 0
     duplicates: int = 0
     conflicts: int = 0  # duplicates whose answer differs from the one kept
+    not_chosen: int = 0  # for which --where does not hold
+    excluded: int = 0  # held out by --exclude
     invalid: Counter[str] = field(default_factory=Counter)  # reason -> rows
     first_invalid: list[str] = field(default_factory=list)  # where the first few are, and what is wrong
     kinds: Counter[str] = field(default_factory=Counter)  # kind of answer -> rows kept
@@ -216,13 +219,14 @@ def _writer(path: Path, suffix: str) -> Iterator[Callable[[list[dict[str, Any]]]
 def _batches(request: Request, counts: Counts, progress: Progress) -> Iterator[list[dict[str, Any]]]:
     """Yield the rows of the output; every record is counted."""
     seen: dict[str, str] = {}
+    held_out = request.choice.held_out()
     rows: list[dict[str, Any]] = []
     for record in islice(request.source.records(), request.limit):
         counts.read += 1
-        row = _row(request, record, counts, seen)
+        row = _row(request, record, counts, seen, held_out)
         if row is not None:
             rows.append(row)
-        if counts.read == HOPELESS_AFTER and not counts.kept:
+        if counts.read == HOPELESS_AFTER == sum(counts.invalid.values()):
             raise _nothing_usable(request, counts)
         if counts.read % PROGRESS_RECORDS == 0:
             progress(record.done, counts)
@@ -234,11 +238,16 @@ def _batches(request: Request, counts: Counts, progress: Progress) -> Iterator[l
     progress(1.0, counts)
 
 
-def _row(request: Request, record: Row, counts: Counts, seen: dict[str, str]) -> dict[str, Any] | None:
+def _row(
+    request: Request, record: Row, counts: Counts, seen: dict[str, str], held_out: frozenset[str]
+) -> dict[str, Any] | None:
     """The row of a record, or None where it is left out; `seen` holds the answer to every question so far."""
     try:
         if record.problem is not None:
             raise RowError(record.problem)
+        if not request.choice.wants(record.values):
+            counts.not_chosen += 1
+            return None
         example = request.data_set.convert(_renamed(request, record.values))
         # JSON can hold halves of characters, files cannot.
         f"{example.question}{example.ground_truth}{example.id}{example.meta}".encode()
@@ -248,9 +257,11 @@ def _row(request: Request, record: Row, counts: Counts, seen: dict[str, str]) ->
     except RowError as bad:
         counts.refuse(record.where, bad.reason, bad.detail)
         return None
-    # Two questions are the same if their text is, whatever its spacing and its form of accents.
-    key = _digest(" ".join(unicodedata.normalize("NFC", example.question).split()))
-    answer = _digest(example.ground_truth)
+    key = same_question(example.question)
+    if key in held_out:
+        counts.excluded += 1
+        return None
+    answer = hashlib.blake2b(example.ground_truth.encode(), digest_size=16).hexdigest()
     if key in seen:
         counts.duplicates += 1
         counts.conflicts += seen[key] != answer
@@ -287,13 +298,15 @@ def _renamed(request: Request, values: Mapping[str, Any]) -> Mapping[str, Any]:
     return renamed
 
 
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
 def _nothing_usable(request: Request, counts: Counts) -> ArcherError:
     if not counts.read:
         return ArcherError(f"{request.source}: there are no rows.")
+    if not counts.invalid:
+        conditions = ", ".join(condition.text for condition in request.choice.conditions)
+        return ArcherError(
+            f"{request.source}: nothing is left of {counts.read:,} rows: --where {conditions or '(none)'} "
+            f"does not hold for {counts.not_chosen:,}, --exclude holds out {counts.excluded:,}."
+        )
     most = counts.invalid.most_common(FIRST_FEW)
     reasons = "\n".join(f"  {rows:,} rows: {reason}" for reason, rows in most)
     first = next(iter(request.source.records()))
