@@ -2,6 +2,8 @@
 """Right programs pass, whatever tests do with them: by kind of what crosses between program and tests."""
 
 import textwrap
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,11 @@ from archer.rewards.code.record import read_tests
 
 # name -> (program, tests that pass, an assertion in their place that fails)
 CASES = {
+    "keeps its data sorted as LeetCode's judge lets it": (
+        "from sortedcontainers import SortedList\ndef kth(xs, k): return SortedList(xs)[k]",
+        "assert kth([3, 1, 2], 1) == 2",
+        "assert kth([3, 1, 2], 1) == 1",
+    ),
     "changes a list in place": (
         "def double(xs):\n    for i in range(len(xs)): xs[i] *= 2",
         "a = [1, 2]\ndouble(a)\nassert a == [2, 4]",
@@ -340,3 +347,9 @@ def test_a_test_class_that_inherits_from_the_programs_is_named_as_the_reason(box
     verdict = box.grade("class Animal:\n    def speak(self): return self.sound()", tests)
     assert verdict.ending is Ending.WRONG
     assert "inherits from the program's Animal cannot be judged" in str(verdict.reason)
+
+
+@pytest.mark.parametrize("package", ["numpy", "sortedcontainers"])
+def test_what_programs_are_told_they_may_import_is_installed_with_archer(package):
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    assert any(each.startswith(f"{package}>=") for each in project["dependencies"])
