@@ -111,7 +111,22 @@ def nearest(key: str, known: Iterable[str]) -> str | None:
         )
         if likeness > score:
             best, score = name, likeness
-    return best
+    return _beneath(words, names) or best
+
+
+def _beneath(words: list[str], names: list[str]) -> str | None:
+    """A known name whose last word is misspelt above the end of a key: one that takes any key beneath it."""
+    for count in range(len(words) - 1, 1, -1):
+        section, name = words[: count - 1], words[count - 1]
+        beside = [each for each in names if each.split(".")[:-1] == section]
+        likeness, best = max(((_likeness(name, each), each) for each in beside), default=(0.0, ""))
+        if likeness >= 0.8:
+            return ".".join([best, *words[count:]])
+    return None
+
+
+def _likeness(word: str, name: str) -> float:
+    return SequenceMatcher(None, word, name.rpartition(".")[2]).ratio()
 
 
 def with_todays_names(tree: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

@@ -104,7 +104,10 @@ def adopt_verl_keys(cls: type[Section], tree: Mapping[str, Any]) -> dict[str, An
     """Return `tree` with the keys that `cls` does not have moved to `engine.verl`."""
     own, beyond = _divide(cls, tree, "")
     if isinstance(own.get("engine"), dict):
-        own["engine"]["verl"] = _merged(own["engine"].get("verl") or {}, beyond)
+        given = own["engine"].get("verl") or {}
+        if not isinstance(given, Mapping):
+            raise ArcherError(f"engine.verl={given!r}: it is a group of settings, set engine.verl.<name>.")
+        own["engine"]["verl"] = _merged(given, beyond)
     return own
 
 
@@ -143,6 +146,11 @@ def _normalise(override: str) -> str:
     """Let `key=value` and `+key=value` both set a key, in the tree or not, also by its old name."""
     if "=" not in override and not override.startswith("~"):
         raise ArcherError(f"{override!r} is not an override: write key=value, e.g. data.train_batch_size=32")
+    if re.match(r"^[~+]*hydra[./](?!searchpath=)", override):
+        raise ArcherError(
+            f"{override}: nothing but hydra.searchpath is read of Hydra's own settings: leave it out. The "
+            "folder of a run is trainer.default_local_dir; grids of runs are made by archer ablate."
+        )
     if override.startswith("~") or re.match(r"^(engine|recipe|hydra[.\w]*)=", override):
         return override
     key, equals, value = override.lstrip("+").partition("=")

@@ -57,8 +57,8 @@ _ADVERB = re.compile(
     re.IGNORECASE,
 )
 _CLAUSE = re.compile(
-    r"(?:[,;]\s+(?!(?:and|or)\b|(?:sqrt|pi|sin|cos|tan|ln|log)\b)|\s+(?=(?:because|since|which|as|so|where)\b))"
-    r"(?=[a-z]{2,}\b)"
+    r"(?:[,;]\s+(?!(?:and|or)\b|(?:sqrt|pi|sin|cos|tan|ln|log)\b)|\s+(?=(?:because|since|which|as|so|where)\b)"
+    r"|\s+\((?!(?:and|or|mod|modulo|base|sqrt|pi|sin|cos|tan|ln|log)\b))(?=[a-z]{2,}\b)"
 )
 _MAX_HEADED_WORDS, _MAX_EXPLAINED = 4, 1000
 _DISPLAYS = (("$$", "$$"), ("\\[", "\\]"))
@@ -194,7 +194,7 @@ def _answer_after(mark: re.Match[str], text: str) -> str | None:
 def _without_explanation(answer: str) -> str:
     for clause in _CLAUSE.finditer(answer) if len(answer) <= _MAX_EXPLAINED else ():
         value = answer[: clause.start()]
-        if value.count("$") % 2 == 0 and re.search(r"[0-9$\\]", value):
+        if value.count("$") % 2 == 0 and re.search(r"[0-9$\\]|^\(?[A-J]\)?$", value):
             return value.strip(_EMPHASIS)
     return answer
 

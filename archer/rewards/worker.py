@@ -136,7 +136,10 @@ def _reply(connection: Connection, message: dict[str, object]) -> None:
 
 def describe(error: BaseException) -> str:
     """Return an exception as one short line: its type, its message and the place it came from."""
-    line = "".join(traceback.format_exception_only(error)).strip()
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]  # which says more than how many there are
+    line = " ".join("".join(traceback.format_exception_only(error)).split())
+    line = line.removeprefix(f"{type(error).__module__}.")  # a user's file has a made-up name there
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     return line[:_MAX_MESSAGE_CHARS] + place

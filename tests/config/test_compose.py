@@ -194,3 +194,14 @@ def test_a_wrong_value_is_told_once_beside_what_else_is_wrong_in_its_section():
         compose(wrong)
     assert str(error.value).count("reg_rule") == 1
     assert "write_every=0: must be at least 1" in str(error.value)
+
+
+@pytest.mark.parametrize("override", ["hydra.run.dir=x", "+hydra.job.name=x", "hydra/launcher=basic"])
+def test_settings_of_hydras_own_are_refused_as_nothing_reads_them(override):
+    with pytest.raises(ArcherError, match="leave it out"):
+        compose([override])
+
+
+def test_a_value_for_all_of_verls_settings_is_refused():
+    with pytest.raises(ArcherError, match=r"engine\.verl=3: it is a group of settings"):
+        compose(["engine=verl", "engine.verl=3"])

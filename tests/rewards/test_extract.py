@@ -166,6 +166,14 @@ def test_an_answer_may_be_marked_in_words(text, answer):
         ("The answer is (2n)!", "(2n)!"),
         ("The answer is 2.5.", "2.5"),
         ("The answer is in meters: 5.", "5"),
+        ("The answer is 5 (five).", "5"),
+        ("The answer is 5 (since 2 + 3 = 5).", "5"),
+        ("Answer: $5$ (see above)", "$5$"),
+        ("The answer is 5 (or 6).", "5 (or 6)"),
+        ("The answer is 5 (mod 7).", "5 (mod 7)"),
+        ("The answer is 12 (base 8).", "12 (base 8)"),
+        ("The correct answer is B because it is the largest.", "B"),
+        ("The correct choice is (B), since the others are even.", "(B)"),
     ],
 )
 def test_what_is_said_after_or_about_an_answer_is_no_part_of_it(text, answer):

@@ -47,6 +47,7 @@ def test_the_function_is_called_as_verl_calls_it(custom):
         ({"score": 0.5}, 0.5, True),
         ({"score": -0.5, "acc": 1}, -0.5, True),
         ({"score": 0.5, "acc": False}, 0.5, False),
+        ({"score": 0.5, "acc": None}, 0.5, True),
     ],
 )
 def test_correctness_is_acc_where_given_else_a_positive_score(returned, score, correct):

@@ -91,6 +91,25 @@ def test_an_exception_in_a_reward_says_where_it_was_raised(custom):
     assert "reward_0.py:17)" in result.failure
 
 
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        ("Refused('the judge\\nis closed')", "crash: Refused: the judge is closed ("),
+        ("ExceptionGroup('two', [ValueError('first'), KeyError(2)])", "crash: ValueError: first"),
+    ],
+)
+def test_an_exception_is_told_in_one_line_by_what_the_user_wrote(custom, raised, told):
+    source = f"""
+        class Refused(Exception): pass
+
+        def compute_score(data_source, solution_str, ground_truth, extra_info):
+            raise {raised}
+    """
+    (result,) = custom(source).score([request("x")])
+    assert result.failure is not None
+    assert result.failure.startswith(told)
+
+
 @pytest.mark.parametrize("kind", ["child", "session"])
 def test_children_of_a_reward_that_overran_are_killed_with_it(custom, tmp_path, wait_until_gone, kind):
     pid_file = tmp_path / "pid"

@@ -66,7 +66,8 @@ def ray_options(config: TrainConfig, settings: DictConfig) -> dict[str, Any]:
     environment = get_ppo_ray_runtime_env(settings)
     own = chosen.pop("runtime_env", None) or {}
     variables = {name: value for name, value in os.environ.items() if name.startswith(FORWARDED)}
-    environment["env_vars"] |= variables | {"TRANSFER_QUEUE_ENABLE": "1"} | (own.pop("env_vars", None) or {})
+    given = {name: str(value) for name, value in (own.pop("env_vars", None) or {}).items()}  # NCCL_DEBUG=1
+    environment["env_vars"] |= variables | {"TRANSFER_QUEUE_ENABLE": "1"} | given
     environment |= {name: value for name, value in own.items() if value is not None}
     options = {name: value for name, value in chosen.items() if value is not None}
     local = options.get("address") == "local"

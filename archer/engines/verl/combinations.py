@@ -1,6 +1,7 @@
 """Settings of verl's that cannot go together, with each other or with what Archer traces."""
 
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import find_spec
 
 from omegaconf import DictConfig, OmegaConf
@@ -45,6 +46,7 @@ def _always(config: TrainConfig, tree: DictConfig) -> Iterator[str]:
                 "holds it on PYTHONPATH"
             )
     yield from _contradictions(config, tree)
+    yield from _optimizers(tree)
     strategy = OmegaConf.select(tree, "actor_rollout_ref.actor.strategy")
     if strategy not in ("fsdp", "fsdp2"):
         yield f"actor_rollout_ref.actor.strategy={strategy}: Archer trains with fsdp2 (or fsdp)"
@@ -98,6 +100,18 @@ def _contradictions(config: TrainConfig, tree: DictConfig) -> Iterator[str]:
                 f"{role}.checkpoint.save_contents={saved} lacks {', '.join(missing)}, which "
                 f"{role}.checkpoint.load_contents={loaded} wants of it when the run resumes: make them agree"
             )
+
+
+def _optimizers(tree: DictConfig) -> Iterator[str]:
+    """Optimizers that do not exist: verl imports them by name, in its workers."""
+    for role in ("actor_rollout_ref.actor", "critic"):
+        optim = OmegaConf.select(tree, f"{role}.optim")
+        if (optim.optimizer_impl, optim.optimizer) == ("torch.optim", "AdamW"):
+            continue
+        if not _can_be_imported(optim.optimizer_impl):
+            yield f"{role}.optim.optimizer_impl={optim.optimizer_impl}: there is no such module"
+        elif not hasattr(import_module(optim.optimizer_impl), optim.optimizer):
+            yield f"{role}.optim.optimizer={optim.optimizer}: {optim.optimizer_impl} has no such optimizer"
 
 
 def _can_be_imported(name: str) -> bool:

@@ -85,7 +85,7 @@ def verl_key_problems(base: DictConfig, own: Mapping[str, Any]) -> Iterator[str]
         if key in archers:
             yield f"engine.verl.{key}: set {key}={value} instead, which both engines understand"
         elif key.startswith(f"{RAY}."):
-            yield from _ray_problem(key)
+            yield from _ray_problem(key, value)
         elif not exists(base, key):
             tree: Any = OmegaConf.to_container(base, resolve=False)
             yield f"{key}: neither Archer nor verl has such a setting.{advice(key, [*archers, *flat(tree)])}"
@@ -93,17 +93,19 @@ def verl_key_problems(base: DictConfig, own: Mapping[str, Any]) -> Iterator[str]
             yield f"{key}: it is not known here what verl does with this setting: leave it out"
         elif rule.kind == "refused" and (rule.chosen or not same(value, default_of(base, key))):
             yield f"{key}={value}: {rule.reason}"
-        elif rule.kind == "passed" and (expected := value_problem(value, default_of(base, key))):
+        elif rule.kind == "passed" and (expected := value_problem(key, value, default_of(base, key))):
             yield f"{key}={value!r}: {expected}"
 
 
-def _ray_problem(key: str) -> Iterator[str]:
+def _ray_problem(key: str, value: Any) -> Iterator[str]:
     """What is wrong with an argument of `ray.init`; those that begin with an underscore are Ray's own."""
     name = key.removeprefix(f"{RAY}.").partition(".")[0]
     known = [known for known in signature(import_module("ray").init).parameters if known != "kwargs"]
     if name not in known and not name.startswith("_"):
         meant = nearest(f"{RAY}.{name}", [f"{RAY}.{each}" for each in known])
         yield f"{key}: ray.init has no such argument.{f' Did you mean {meant}?' if meant else ''}"
+    elif expected := value_problem(key, value, None):
+        yield f"{key}={value!r}: {expected}"
 
 
 def obeyed(own: Mapping[str, Any]) -> dict[str, Any]:

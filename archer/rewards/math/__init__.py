@@ -4,8 +4,10 @@ notation.py    the spellings of numbers, text, fractions and intervals, respelt 
 text.py        what may be stripped or respelt without changing an answer; brackets
 numeric.py     plain numerals as exact rationals
 choice.py      the letter of a choice, and its value
-quantity.py    a value with a percent sign, a unit, a currency, a base
-structure.py   lists, sets, tuples, intervals, unions, matrices, equations, inequalities
+quantity.py    a value with a percent sign, a unit, a currency, a base, a modulus
+mixed_units.py `1 hour 30 minutes`;  clock.py: times of the day
+forms.py       what an answer may be: list, set, tuple, interval, union, matrix, equation, inequality
+structure.py   reads an answer into one of these;  line.py: sets on the real line, points taken out
 naming.py      values that go by names, and their order
 compare.py     when two structures, or two values, are the same answer
 expression.py  reads an expression into a tree;  evaluate.py: its value at a point
@@ -25,14 +27,17 @@ from typing import Any
 from archer.errors import ArcherError
 from archer.rewards.extract import boxed_answer
 from archer.rewards.math.algebra import SampledAlgebra
-from archer.rewards.math.choice import letter_alone, split_choice, without_word
+from archer.rewards.math.choice import chosen_letters, letter_alone, run_together, split_choice, without_word
 from archer.rewards.math.compare import Algebra, any_of, compare, words
+from archer.rewards.math.forms import Collection
+from archer.rewards.math.mixed_units import in_one_unit
 from archer.rewards.math.numeric import MAX_NUMERAL_CHARS
 from archer.rewards.math.structure import read
 from archer.rewards.math.text import squash, tidy
 
 MAX_ANSWER_CHARS = 2000
 _read = lru_cache(maxsize=4096)(read)
+_LISTED = re.compile(r"\s*,\s*(?:and\s+)?|\s+and\s+|;")
 _TEXT = re.compile(r"\\text\s*\{[^{}\\]*[A-Za-z]{2}[^{}\\]*\}")
 
 
@@ -95,7 +100,7 @@ def _judge(answer: str, reference: str, algebra: Algebra) -> bool | None:
         return True
     if len(answer) > MAX_ANSWER_CHARS or len(reference) > MAX_ANSWER_CHARS:
         return False
-    text, reference_text = without_word(tidy(answer)), without_word(tidy(reference))
+    text, reference_text = (in_one_unit(without_word(tidy(each))) for each in (answer, reference))
     spelling, reference_spelling = squash(text), squash(reference_text)
     if spelling == reference_spelling != "":
         return True
@@ -105,9 +110,23 @@ def _judge(answer: str, reference: str, algebra: Algebra) -> bool | None:
     letter, reference_letter = letter_alone(text), letter_alone(reference_text)
     if letter and reference_letter:
         return letter == reference_letter
+    letters, reference_letters = chosen_letters(text), chosen_letters(reference_text)
+    if letters or reference_letters:
+        return (letters or run_together(text)) == (reference_letters or run_together(reference_text))
     if _TEXT.fullmatch(reference_spelling):
-        return words(spelling) == words(reference_spelling) != ""
-    return compare(_read(answer), _read(reference), algebra)
+        if _judge_words(spelling, reference_spelling):
+            return True
+        return _read(text) == _read(reference_text) == Collection((), braces=True)  # in other words: nothing
+    return compare(_read(text), _read(reference_text), algebra)
+
+
+def _judge_words(answer: str, reference: str) -> bool:
+    """Judge words, or a list of words in any order."""
+    found, wanted = (
+        [words(item) for item in _LISTED.split(re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", text)) if item.strip()]
+        for text in (answer, reference)
+    )
+    return words(answer) == words(reference) != "" or (len(wanted) > 1 and sorted(found) == sorted(wanted))
 
 
 def _judge_choice(answer: tuple[str, str], reference: tuple[str, str], algebra: Algebra) -> bool | None:

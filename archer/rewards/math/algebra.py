@@ -47,7 +47,7 @@ class SampledAlgebra(Algebra):
     def same(self, a: str, b: str) -> Verdict:
         """Tell whether two expressions are equal."""
         first, second = _tree(a), _tree(b)
-        return first is not None and second is not None and _equal(first, second)
+        return first is not None and second is not None and _equal(*_with_one_logarithm(first, second))
 
     def answers(self, answer: str, reference: str) -> Verdict:
         """Tell whether they are equal, and the answer to a plain number is a number that is worked out."""
@@ -67,6 +67,23 @@ class SampledAlgebra(Algebra):
 def _difference(equation: tuple[str, str]) -> Node | None:
     left, right = map(_tree, equation)
     return None if left is None or right is None else Apply("+", (left, Apply("neg", (right,))))
+
+
+def _with_one_logarithm(a: Node, b: Node) -> tuple[Node, Node]:
+    """Read a logarithm without a base as the decimal one where one of two expressions names that base."""
+    decimal = any(
+        isinstance(node, Apply) and (node.operation == "lg" or node.arguments[1:] == (Numeral(Fraction(10)),))
+        for node in nodes(a, b)
+        if isinstance(node, Apply) and node.operation in ("lg", "log")
+    )
+    return (_decimal(a), _decimal(b)) if decimal else (a, b)
+
+
+def _decimal(node: Node) -> Node:
+    if not isinstance(node, Apply):
+        return node
+    operation = "lg" if node.operation == "log" and len(node.arguments) == 1 else node.operation
+    return Apply(operation, tuple(map(_decimal, node.arguments)))
 
 
 @lru_cache(maxsize=4096)

@@ -19,6 +19,7 @@ _LABEL = re.compile(
     re.VERBOSE,
 )
 _LABELS = re.compile(r"\(?(?<![A-Za-z])[A-J](?:\)|[.:] )")
+_SEVERAL = re.compile(r"\(?[A-J]\)?(?:(?:\s*[,;]\s*(?:and\s+)?|\s+and\s+)\(?[A-J]\)?)+\.?")
 _LETTER_ALONE = re.compile(r"\(?(?:\\text\{)?\(?([A-J])\)?\.?\}?\)?\.?")
 
 
@@ -39,3 +40,15 @@ def letter_alone(text: str) -> str | None:
     """Return the letter of a text that is the letter of a choice and nothing else."""
     letter = _LETTER_ALONE.fullmatch(squash(text))
     return letter and letter[1]
+
+
+def chosen_letters(text: str) -> frozenset[str] | None:
+    r"""Return the letters of several choices: `A, C`, `(A) and (C)`, `\text{A, C}`; else None."""
+    plain = re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", text).strip()
+    return frozenset(re.findall("[A-J]", plain)) if _SEVERAL.fullmatch(plain) else None
+
+
+def run_together(text: str) -> frozenset[str] | None:
+    """Return the letters of `ACD`, each other than the one before."""
+    letters = re.fullmatch(r"(?:\\text\s*\{\s*)?\(?([A-J]{2,10})\)?(?:\s*\})?", text)
+    return frozenset(letters[1]) if letters and len(set(letters[1])) == len(letters[1]) else None

@@ -10,10 +10,8 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from itertools import pairwise
 
-from archer.rewards.math.naming import assignment, in_natural_order, named_values, pairs_by_name
-from archer.rewards.math.numeric import Number, numbers_agree, parse_number, parse_ratio, ratios_agree
-from archer.rewards.math.quantity import DEGREES, PERCENT, RADIANS, Quantity, read_quantities
-from archer.rewards.math.structure import (
+from archer.rewards.math.clock import is_time, times_agree
+from archer.rewards.math.forms import (
     Bracketed,
     Collection,
     Equation,
@@ -22,14 +20,16 @@ from archer.rewards.math.structure import (
     Scalar,
     Structure,
     Union,
-    is_name,
-    read,
-    reals_without,
-    solved,
 )
+from archer.rewards.math.line import REAL_LINE, without_points
+from archer.rewards.math.naming import assignment, in_natural_order, named_values, pairs_by_name
+from archer.rewards.math.numeric import Number, numbers_agree, parse_number, parse_ratio, ratios_agree
+from archer.rewards.math.quantity import DEGREES, PERCENT, RADIANS, Quantity, read_quantities
+from archer.rewards.math.structure import is_name, read, solved
 from archer.rewards.math.text import squash
 
 MAX_ITEMS = 100
+_MAX_RESTATED = 3
 _NUMERIC_COMMAND = re.compile(r"\\(?:frac|sqrt|pi|cdot|times|div|binom|circ|%)(?![A-Za-z])")
 _INFINITE = re.compile(r"(?P<sign>[+-]?)\\infty")
 _WORDS = re.compile(
@@ -42,6 +42,7 @@ _LINEAR_NOISE = re.compile(
     r"\\(?:frac|cdot|times|div)(?![A-Za-z])|_(?:[A-Za-z0-9]|\{[^{}]*\})|[0-9.+*/(){}\s-]"
 )
 _LINEAR = re.compile(r"[A-Za-z]")
+_OF_AN_ANGLE = re.compile(r"(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
 _ARTICLE = re.compile(r"^(?:the|an?) ")
 
 Verdict = bool | None
@@ -139,7 +140,7 @@ def _as_set(item: Structure) -> Structure:
     if not isinstance(item, Relation):
         return item
     if item.operators == ("!=",) and is_name(item.parts[0]):
-        return reals_without([item.parts[1]])
+        return without_points(REAL_LINE, read(item.parts[1])) or item
     found = solved(item)
     return item if found is None else found[1]
 
@@ -147,12 +148,19 @@ def _as_set(item: Structure) -> Structure:
 def _compare_with_scalar(answer: Structure, reference: Scalar, algebra: Algebra) -> Verdict:
     if isinstance(answer, Collection) and answer.braces and len(answer.items) == 1:
         return compare(answer.items[0], reference, algebra)
+    if isinstance(answer, Collection) and not answer.braces:  # one value said twice: 1/4 or 25 %
+        values = {squash(item.text) for item in answer.items if isinstance(item, Scalar)}
+        return len(values) == len(answer.items) <= _MAX_RESTATED and all_of(
+            compare_scalars(value, reference.text, algebra) for value in values
+        )
     return isinstance(answer, Scalar) and compare_scalars(answer.text, reference.text, algebra)
 
 
 def _compare_bracketed(answer: Structure, reference: Bracketed, algebra: Algebra) -> Verdict:
     if isinstance(answer, Collection) and not answer.braces:
         answer = Bracketed("(", tuple(in_natural_order(answer) or answer.items), ")")
+    if isinstance(answer, Matrix) and all(len(row) == 1 for row in answer.rows):
+        answer = Bracketed("(", tuple(row[0] for row in answer.rows), ")")
     if not isinstance(answer, Bracketed):
         return False
     same = (answer.left, answer.right) == (reference.left, reference.right)
@@ -160,6 +168,8 @@ def _compare_bracketed(answer: Structure, reference: Bracketed, algebra: Algebra
 
 
 def _compare_matrices(answer: Structure, reference: Matrix, algebra: Algebra) -> Verdict:
+    if isinstance(answer, Bracketed) and (answer.left, answer.right) == ("(", ")"):
+        answer = Matrix(tuple((item,) for item in answer.items))  # (1,2) is a column, too
     if not isinstance(answer, Matrix) or len(answer.rows) != len(reference.rows):
         return False
     rows = zip(answer.rows, reference.rows, strict=True)
@@ -263,12 +273,17 @@ def compare_scalars(answer: str, reference: str, algebra: Algebra) -> Verdict:
     if any(infinities):
         signs = {match["sign"] == "-" if match else None for match in infinities}
         return len(signs) == 1
+    if is_time(reference) and is_time(answer):
+        return times_agree(answer, reference)
     if parse_ratio(reference):
         return ratios_agree(answer, reference)
     found, wanted = read_quantities(answer, reference)
     if any(_is_said_in_words(quantity.value) for quantity in (found, wanted)):
         return words(answer) == words(reference) != ""
-    return _compare_quantities(found, wanted, algebra)
+    verdict = _compare_quantities(found, wanted, algebra)
+    if DEGREES in (found.unit, wanted.unit) and _OF_AN_ANGLE.search(answer + reference):
+        return any_of((verdict, algebra.answers(answer, reference)))  # the degrees are within: \cos 15^\circ
+    return verdict
 
 
 def _is_said_in_words(text: str) -> bool:

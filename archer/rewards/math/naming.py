@@ -3,7 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from archer.rewards.math.structure import Bracketed, Collection, Equation, Scalar, Structure, is_name, read
+from archer.rewards.math.forms import Bracketed, Collection, Equation, Scalar, Structure
+from archer.rewards.math.structure import is_name, read
 from archer.rewards.math.text import squash
 
 _FAMILIES = tuple(map(frozenset, ("abcdef", "pqrs", "uvw", "xyz", "ABCDEF", "PQRS", "XYZ")))

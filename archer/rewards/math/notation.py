@@ -20,6 +20,25 @@ _COLOUR = re.compile(
 _BLANK = re.compile(
     r"(?<!\\)\\[hv]space\s*\*?\s*\{[^{}]*\}|(?<!\\)\\(?:enspace|thinspace|medspace|thickspace)(?![A-Za-z])"
 )
+_ONE_BRACE = re.compile(
+    r"(?<!\\)\\left\s*\\\{\s*(?P<rows>\\begin\{(?P<name>array|aligned|cases|matrix|gathered)\}.*\\end\{(?P=name)\})"
+    r"\s*\\right\s*\.",
+    re.DOTALL,
+)
+_ROW_GAP = re.compile(r"(?<=\\\\)\s*\[\s*-?[0-9.]+\s*(?:pt|em|ex|mm|cm|in)\s*\]")
+_ORNAMENT = re.compile(
+    r"(?<!\\)\\(?:checkmark|blacksquare|qed|qedsymbol|therefore|tag\s*\{[^{}]*\})(?![A-Za-z])"
+)
+_LOGICAL = re.compile(r"(?<!\\)\\(?:(?P<either>lor|vee)|land|wedge)(?![A-Za-z])")
+_MODULUS = re.compile(
+    r"\s*(?:\\pmod(?![A-Za-z])\s*\{?|\(\s*(?:\\bmod|\\mod|\\text\s*\{\s*mod\s*\}|mod(?:ulo)?)(?![A-Za-z])\s*"
+    r"|\\text\s*\{\s*\(\s*mod\s+|\\mod(?![A-Za-z])\s*\{?)\s*\$?(?P<modulus>[0-9]{1,9}|[A-Za-z])\$?\s*[})]{0,2}$"
+)
+_ROUGHLY = re.compile(
+    r"^(?:\\text\s*\{\s*(?:approximately|approx\.?|about|roughly)\s*\}|(?:approximately|approx\.?|about|roughly)(?=\s)"
+    r"|\\(?:sim|simeq|approxeq|doteq)(?![A-Za-z]))\s*(?=[$0-9.\\-])",
+    re.IGNORECASE,
+)
 _INFIX = re.compile(r"(?<!\\)\\(over|choose)(?![A-Za-z])")
 _INFIX_COMMANDS = {"over": r"\frac", "choose": r"\binom"}
 _MAX_INFIX = 16
@@ -81,6 +100,9 @@ def respell(text: str) -> str:
     text = _RAISED.sub(lambda run: f"^{{{''.join(_SUPERSCRIPTS[sign] for sign in run[0])}}}", text)
     text = _LOWERED.sub(lambda run: f"_{{{''.join(_SUBSCRIPTS[sign] for sign in run[0])}}}", text)
     text = text.replace("**", "^").replace(r"\lbrack", "[").replace(r"\rbrack", "]")
+    text = _ONE_BRACE.sub(lambda system: system["rows"], _ORNAMENT.sub("", _ROW_GAP.sub(" ", text)))
+    text = _LOGICAL.sub(lambda sign: r"\text{ or }" if sign["either"] else r"\text{ and }", text)
+    text = _ROUGHLY.sub(r"\\approx ", _MODULUS.sub(r"\\pmod{\g<modulus>}", text.strip()))
     text = _NOON.sub(r"\1\2", _BLANK.sub(" ", _COLOUR.sub("", text)))
     text = _HALF_OF_DAY.sub(lambda half: f" {half[1].upper()}", text)
     return _without_infix(re.sub(r"(?<!\\)\\ast(?![A-Za-z])", "*", text))

@@ -32,7 +32,7 @@ _ENDLESS = re.compile(
 )
 _SEEN_CYCLE = re.compile(r"(?P<part>[0-9]*?)(?:(?P<one>[0-9])(?P=one){2,}|(?P<cycle>[0-9]{2,}?)(?P=cycle)+)")
 _NO_DIGIT = re.compile(r"[^0-9]+")
-_RATIO = re.compile(r":|\\colon(?![A-Za-z])")
+_RATIO = re.compile(r":| to |\\text\{ ?to ?\}|\\colon(?![A-Za-z])")
 _MAX_TERMS = 10
 _CLOCK = re.compile(r"(?:[01]?[0-9]|2[0-4]):[0-5][0-9](?::[0-5][0-9])?")
 _FRACTIONS = tuple(

@@ -139,7 +139,12 @@ _CURRENCY = re.compile(
 _CURRENCY_AFTER = re.compile(r"\s*\\?(?P<mark>[$€£₹¥¢])$")
 _TEXT_UNIT = re.compile(r"\s*\\text\s*\{(?P<name>[^{}\\]*)\}\s*(?P<power>\^\s*\{?\s*[23]\s*\}?)?$")
 _BARE_UNIT = re.compile(r"(?P<gap>\s*)(?P<name>[A-Za-z][A-Za-z/ ]*)(?P<power>\^\s*\{?\s*[23]\s*\}?)?$")
-_BASE = re.compile(r"(?P<digits>[0-9][0-9A-F]*)_\{?\s*(?:\\text\s*\{\s*)?(?P<base>[0-9]{1,2}|[a-z]+)\s*\}*$")
+_BASE = re.compile(
+    r"(?P<bracket>\()?(?P<digits>[0-9][0-9A-F]*)(?(bracket)\))"
+    r"(?:_\{?\(?(?:\\text\{(?:base ?\}?)?)?| ?(?:\\text\{)?\(?base ?\}?)"
+    r"(?P<base>[0-9]{1,2}|[a-z]+)[)}]{0,3}$"
+)
+_MODULUS = re.compile(r"\\pmod\{([^{}]*)\}$")
 _BASE_WORDS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _NO_NOUN = re.compile(
@@ -165,7 +170,7 @@ class Quantity:
 
 def read_quantity(text: str) -> Quantity:
     """Split a tidy scalar into value and unit. What has no unit that can be recognised is all value."""
-    for reader in (_with_currency, _with_percent, _with_degrees, _with_base, _with_unit):
+    for reader in (_with_modulus, _with_currency, _with_percent, _with_degrees, _with_base, _with_unit):
         quantity = reader(text)
         if quantity is not None:
             return quantity
@@ -221,6 +226,11 @@ def _with_degrees(text: str) -> Quantity | None:
     scale = degrees["letter"] or degrees["text"] or degrees["within"]
     unit = find_unit(f"degrees {scale}") if scale else DEGREES
     return Quantity(unwrapped(text[: degrees.start()]), unit=unit) if unit else None
+
+
+def _with_modulus(text: str) -> Quantity | None:
+    modulus = _MODULUS.search(text)
+    return Quantity(text[: modulus.start()].strip(), unit=Unit(f"modulo {modulus[1]}")) if modulus else None
 
 
 def _with_base(text: str) -> Quantity | None:

@@ -4,9 +4,19 @@ r"""The structure of an answer: list, set, tuple, interval, union, matrix, equat
 """
 
 import re
-from dataclasses import dataclass
-from itertools import pairwise
 
+from archer.rewards.math.forms import (
+    NOTHING,
+    Bracketed,
+    Collection,
+    Equation,
+    Matrix,
+    Relation,
+    Scalar,
+    Structure,
+    Union,
+)
+from archer.rewards.math.line import REAL_LINE, interval, named_reals, points_excepted, without_points
 from archer.rewards.math.numeric import parse_number
 from archer.rewards.math.text import (
     enclosed,
@@ -19,6 +29,7 @@ from archer.rewards.math.text import (
     unwrapped,
 )
 
+_CLOSING_BRACES = (r"\}", r"\rbrace")
 _LEFT = ("(", "[", r"\{", r"\lbrace", r"\langle")
 _SEPARATOR = re.compile(
     r"\s*,?\s*(?:\\text\s*\{\s*,?\s*(?P<text>and|or)\s*\}|(?<![A-Za-z\\])(?P<word>and|or)(?![A-Za-z]))\s*|\s*,\s*"
@@ -27,24 +38,43 @@ _SEMICOLON = re.compile(r"\s*;\s*")
 _COMMA = re.compile(r"\s*,\s*")
 _UNION = re.compile(r"\\cup(?![A-Za-z])")
 _EQUALS = re.compile(r"=")
+_CONGRUENCE = re.compile(r"\\equiv(?![A-Za-z])")
+_MODULUS = re.compile(r"\\pmod\{[^{}]*\}$")
 _APPROXIMATELY = re.compile(r"\\approx(?![A-Za-z])")
 _RELATION = re.compile(r"\\(?:leqslant|leq|le|geqslant|geq|ge|lt|gt|neq|ne)(?![A-Za-z])|<|>")
 _OPERATORS = {"leq": "<=", "leqslant": "<=", "le": "<=", "lt": "<", "<": "<"}
 _OPERATORS |= {"geq": ">=", "geqslant": ">=", "ge": ">=", "gt": ">", ">": ">", "ne": "!=", "neq": "!="}
-_MEMBER = re.compile(r"[A-Za-z](?:_\{?[A-Za-z0-9]+\}?)?\s*\\in(?![A-Za-z])\s*")
+_VARIABLE = r"(?:\\?[A-Za-z]+(?:_(?:[A-Za-z0-9]|\{[^{}]*\}))?)"
+_MEMBER = re.compile(rf"{_VARIABLE}\s*\\in(?![A-Za-z])\s*")
+_MEMBERS = re.compile(
+    rf"(?P<names>\(\s*{_VARIABLE}(?:\s*,\s*{_VARIABLE})+\s*\))\s*\\in(?![A-Za-z])\s*(?=\\\{{)"
+)
+_POINT = re.compile(r"(?P<name>[A-Z](?:'|_(?:[A-Za-z0-9]|\{[^{}]*\}))?)\s*(?=\()")
 _SUCH_THAT = re.compile(
     r"\\\{\s*[A-Za-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid(?![A-Za-z])|\||:)(?P<condition>.*)\\\}"
 )
 _MATRIX = re.compile(
-    r"(?P<left>\[|\()?\s*\\begin\{(?P<name>[pbB]?(?:small)?matrix|array)\}\s*(?:\{[clr|\s]*\})?(?P<body>.*)"
+    r"(?P<factor>[^&=,;<>\[(]*?|[^&=,;<>]*\))(?P<left>\[|\()?\s*\\begin\{(?P<name>[pbB]?(?:small)?matrix|array)\}\s*(?:\{[clr|\s]*\})?(?P<body>.*)"
     r"\\end\{(?P=name)\}\s*(?P<right>\]|\))?",
     re.DOTALL,
 )
-_ALL_BUT = re.compile(r"\\mathbb\s*\{?R\}?\s*(?:\\setminus|\\backslash|-)\s*\\\{(?P<points>.*)\\\}")
-_REALS = re.compile(r"\\mathbb\s*\{?R\}?")
-_NO_SOLUTION = r"no (?:real )?solutions?(?: exists?)?"
+_SYSTEM = re.compile(
+    r"(?:\\\{\s*)?\\begin\{(?P<name>aligned|align\*?|gathered|cases|array|matrix|split)\}\s*(?:\{[lcr ]*\})?"
+    r"(?P<body>.*)"
+    r"\\end\{(?P=name)\}\s*",
+    re.DOTALL,
+)
+_ROW_END = re.compile(r"\\\\")
+_MINUS_SET = re.compile(r"\\(?:setminus|backslash)(?![A-Za-z])|(?<=[)\]}R])\s*-\s*(?=\\\{)")
+_THINGS = r"(?:numbers?|integers?|values?|roots?|[a-z])"
+_NO_SOLUTION = (
+    r"(?:(?:there|it) (?:is|are|has|have) |has |have )?"
+    r"no (?:(?:real|integer|such|possible|valid|positive|rational|complex) )*"
+    rf"(?:solutions?|{_THINGS}(?: of [a-z])? exists?|such {_THINGS})(?: (?:exists?|in \\?[a-z]+))?"
+)
 _EMPTY = re.compile(
-    rf"\\(?:emptyset|varnothing)|\\\{{\s*\\\}}|\\text\{{\s*{_NO_SOLUTION}\s*\}}|{_NO_SOLUTION}", re.IGNORECASE
+    rf"\\(?:emptyset|varnothing)|\\\{{\s*\\\}}|\\text\{{\s*(?:{_NO_SOLUTION}|none)\s*\}}|{_NO_SOLUTION}|none",
+    re.IGNORECASE,
 )
 _PLUS_MINUS = re.compile(r"\\(pm|mp)(?![A-Za-z])\s*")
 _SUBSCRIPT = re.compile(r"_\s*(?:\\?[A-Za-z0-9]+|\{[^{}]*\})")
@@ -56,87 +86,57 @@ _NAMING = re.compile(
     r"|beta|gamma|delta|(?:var)?epsilon|zeta|eta|(?:var)?theta|kappa|lambda|mu|nu|xi|rho|sigma|tau|(?:var)?phi|chi|psi"
     r"|omega|Gamma|Delta|Theta|Lambda|Sigma|Phi|Psi|Omega)(?![A-Za-z])"
 )
-_VARIABLE = re.compile(r"\\?[A-Za-z]+(?:_(?:[A-Za-z0-9]|\{[^{}]*\}))?")
-
-
-@dataclass(frozen=True)
-class Scalar:
-    """One value, or anything that has no structure known here."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Collection:
-    """Values whose order does not matter: a set in braces, or a list without brackets."""
-
-    items: tuple["Structure", ...]
-    braces: bool
-
-
-@dataclass(frozen=True)
-class Bracketed:
-    """Values whose order matters: a tuple, a vector, an interval. The brackets are round or square."""
-
-    left: str
-    items: tuple["Structure", ...]
-    right: str
-
-
-@dataclass(frozen=True)
-class Union:
-    """A union of intervals and sets."""
-
-    pieces: tuple["Structure", ...]
-
-
-@dataclass(frozen=True)
-class Matrix:
-    """The entries by rows."""
-
-    rows: tuple[tuple["Structure", ...], ...]
-
-
-@dataclass(frozen=True)
-class Equation:
-    """The texts between the equals signs, two at least."""
-
-    parts: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Relation:
-    """Texts joined by inequality signs, one of `< <= > >= !=` fewer than texts."""
-
-    parts: tuple[str, ...]
-    operators: tuple[str, ...]
-
-
-Structure = Scalar | Collection | Bracketed | Union | Matrix | Equation | Relation
-_NOTHING = Scalar("")
 
 
 def read(text: str) -> Structure:
     """Return the structure of an answer. Unbalanced or too deeply nested text has none: an empty scalar."""
     text = tidy(text)
-    return _read(text) if is_sound(text) else _NOTHING
+    return _read(text) if is_sound(text) else NOTHING
 
 
 def _read(text: str) -> Structure:
     text = unwrapped(text)
     if _EMPTY.fullmatch(text):
         return Collection((), braces=True)
+    if (points := points_excepted(text)) is not None:
+        return without_points(REAL_LINE, _read(points)) or Scalar(text)
+    if r"\\" in text and (system := _read_system(text)):
+        return system
     items = _list_items(text)
     if items is not None:
         return items
     if member := _MEMBER.match(text):
         return _read(text[member.end() :])
+    if members := _MEMBERS.match(text):
+        return _read_members(members["names"], text[members.end() :])
     if such_that := _SUCH_THAT.fullmatch(text):
         return _read(such_that["condition"])
+    base, *taken = split(text, _MINUS_SET)
+    if len(taken) == 1 and base.strip():
+        return without_points(_read(base), _read(taken[0])) or Scalar(text)
     pieces = split(text, _UNION)
     if len(pieces) > 1:
         return Union(tuple(_read(piece) for piece in pieces))
     return _read_one(text)
+
+
+def _read_system(text: str) -> Structure | None:
+    """Read equations on lines of their own, also in an environment."""
+    system = _SYSTEM.fullmatch(text)
+    rows = [row.replace("&", "").strip() for row in _ROW_END.split(system["body"] if system else text)]
+    rows = [re.sub(r"[,;.]$|\\text\s*\{\s*,?\s*and\s*\}$", "", row).strip() for row in rows if row]
+    if len(rows) < 2 or not all(is_name(row.partition("=")[0]) and row.count("=") for row in rows):
+        return None
+    return Collection(tuple(map(_read, rows)), braces=False)
+
+
+def _read_members(names: str, values: str) -> Structure:
+    r"""Read `(a,b) \in \{(1,2),(3,4)\}`: to each tuple its names."""
+    parts = tokens(values.strip())
+    if parts[-1] not in _CLOSING_BRACES or not enclosed(parts):
+        return NOTHING
+    tuples = split("".join(parts[1:-1]), _COMMA)
+    return Collection(tuple(Equation((names, each.strip())) for each in tuples), braces=True)
 
 
 def is_name(text: str) -> bool:
@@ -152,8 +152,10 @@ def _list_items(text: str) -> Structure | None:
     if len(pieces) == 1:
         return None
     if not all(piece.strip() for piece in pieces):
-        return _NOTHING
+        return NOTHING
     items = tuple(_read(piece) for piece in pieces)
+    if any(isinstance(item, Relation) for item in items) and (found := _without_unequal(items, text)):
+        return found
     if all(isinstance(item, Relation) for item in items):
         return _join_relations(items, all_of="or" not in text)
     return Collection(_flat(items), braces=False)
@@ -174,6 +176,38 @@ def _join_relations(items: tuple[Structure, ...], all_of: bool) -> Structure:
     return Collection(items, braces=False)
 
 
+def _without_unequal(items: tuple[Structure, ...], text: str) -> Structure | None:
+    r"""Read `0<x<3, x\ne 1`, `x\ne 1, 2`: what holds together, less the points that are ruled out."""
+    if "or" in text:
+        return None
+    ruled_out, bounds = [], []
+    name = ""
+    for item in items:
+        if isinstance(item, Relation) and item.operators == ("!=",) and is_name(item.parts[0]):
+            name = name or squash(item.parts[0])
+            ruled_out.append(_read(item.parts[1]))
+            if squash(item.parts[0]) != name:
+                return None
+        elif isinstance(item, Scalar) and ruled_out:
+            ruled_out.append(item)
+        else:
+            bounds.append(item)
+    if not ruled_out:
+        return None
+    base: Structure | None = REAL_LINE
+    if bounds:
+        joined = _join_relations(tuple(bounds), all_of=True) if len(bounds) > 1 else bounds[0]
+        found = solved(joined) if isinstance(joined, Relation) else None
+        base = (
+            joined
+            if isinstance(joined, Bracketed)
+            else found[1]
+            if found and squash(found[0]) == name
+            else None
+        )
+    return without_points(base, Collection(_flat(tuple(ruled_out)), braces=True)) if base else None
+
+
 def _is_after(low: Structure, high: Structure) -> bool:
     ends = [parse_number(end.text) if isinstance(end, Scalar) else None for end in (low, high)]
     return ends[0] is not None and ends[1] is not None and ends[0].value >= ends[1].value
@@ -181,7 +215,18 @@ def _is_after(low: Structure, high: Structure) -> bool:
 
 def _read_one(text: str) -> Structure:
     """Read what is neither a list nor a union."""
-    for reader in (_read_relation, _read_matrix, _read_equation, _read_brackets, _read_signs, _read_reals):
+    if (reals := named_reals(text)) is not None:
+        return reals
+    if (point := _POINT.match(text)) and isinstance(_read(text[point.end() :]), Bracketed):
+        return Equation((point["name"], text[point.end() :]))
+    for reader in (
+        _read_relation,
+        _read_matrix,
+        _read_congruence,
+        _read_equation,
+        _read_brackets,
+        _read_signs,
+    ):
         found = reader(text)
         if found is not None:
             return found
@@ -201,11 +246,21 @@ def _read_equation(text: str) -> Structure | None:
     if rough and not exact.strip():
         return _read(rough[0])
     if rough and not is_name(exact):
-        return _read(exact) if _rounds(exact, rough) else _NOTHING
+        return _read(exact) if _rounds(exact, rough) else NOTHING
     parts = split("=".join([exact, *rough]), _EQUALS)
     if len(parts) == 1:
         return None
-    return Equation(tuple(part.strip() for part in parts)) if all(map(str.strip, parts)) else _NOTHING
+    return Equation(tuple(part.strip() for part in parts)) if all(map(str.strip, parts)) else NOTHING
+
+
+def _read_congruence(text: str) -> Structure | None:
+    r"""Read `x \equiv 5 \pmod{7}` as `x = 5 \pmod{7}`, and `f(x) \equiv 5` as `f(x) = 5`."""
+    first, *others = split(text, _CONGRUENCE)
+    if not others or not first.strip() or not others[-1].strip():
+        return None
+    if is_name(first) or not _MODULUS.search(text):
+        return Equation((first.strip(), *(other.strip() for other in others)))
+    return _read(others[-1]) if not re.search("[a-z]", first) else None
 
 
 def _rounds(exact: str, rough: list[str]) -> bool:
@@ -223,7 +278,23 @@ def _read_matrix(text: str) -> Structure | None:
     if match is None or (match["name"] in ("matrix", "array", "smallmatrix")) != bool(match["left"]):
         return None
     rows = [row for row in match["body"].split(r"\\") if row.strip()]
-    return Matrix(tuple(tuple(_read(entry) for entry in row.split("&")) for row in rows))
+    factor = re.sub(r"\\(?:cdot|times)\s*$", "", match["factor"]).strip()
+    return Matrix(tuple(tuple(_read(_multiple(factor, entry)) for entry in row.split("&")) for row in rows))
+
+
+def _multiple(factor: str, entry: str) -> str:
+    """Return the text of a matrix's factor times an entry."""
+    if not factor:
+        return entry
+    numbers = parse_number("-1" if factor == "-" else factor), parse_number(entry)
+    if numbers[0] and numbers[1]:
+        product = numbers[0].value * numbers[1].value
+        return (
+            rf"\frac{{{product.numerator}}}{{{product.denominator}}}"
+            if product.denominator > 1
+            else str(product)
+        )
+    return f"-({entry})" if factor == "-" else rf"({factor})\cdot({entry})"
 
 
 def _read_signs(text: str) -> Structure | None:
@@ -232,7 +303,8 @@ def _read_signs(text: str) -> Structure | None:
         return None
     upper = _PLUS_MINUS.sub(lambda match: "+" if match[1] == "pm" else "-", text)
     lower = _PLUS_MINUS.sub(lambda match: "-" if match[1] == "pm" else "+", text)
-    return Collection(tuple(_read(each.removeprefix("+")) for each in (upper, lower)), braces=False)
+    both = (re.sub(r"(?:^|(?<=[(\[,]))\s*\+", "", each) for each in (upper, lower))
+    return Collection(tuple(map(_read, both)), braces=False)
 
 
 def _read_brackets(text: str) -> Structure | None:
@@ -243,19 +315,21 @@ def _read_brackets(text: str) -> Structure | None:
     if not enclosed(parts):
         return None
     inside = "".join(parts[1:-1])
+    if (signs := _PLUS_MINUS.findall(inside)) and left in "([" and (len(signs) == 1 or len(set(signs)) == 2):
+        return _read_signs(text)  # (3, \pm 2), (1 \pm a, 1 \mp a): two tuples
     separator = _SEMICOLON if len(split(inside, _SEMICOLON)) > 1 else _COMMA
     pieces = split(inside, separator)
     if not all(piece.strip() for piece in pieces):
-        return _NOTHING
+        return NOTHING
     if len(pieces) == 1 and (left, right) == ("(", ")"):
         return _read(inside)
     items = tuple(_read(piece) for piece in pieces)
     if left in (r"\{", r"\lbrace"):
-        return Collection(_flat(items), braces=True) if right in (r"\}", r"\rbrace") else _NOTHING
+        return Collection(_flat(items), braces=True) if right in _CLOSING_BRACES else NOTHING
     if len(pieces) == 1:
         return None
     left, right = {r"\langle": "("}.get(left, left), {r"\rangle": ")"}.get(right, right)
-    return Bracketed(left, items, right) if left in "([" and right in ")]" else _NOTHING
+    return Bracketed(left, items, right) if left in "([" and right in ")]" else NOTHING
 
 
 def _flat(items: tuple[Structure, ...]) -> tuple[Structure, ...]:
@@ -267,28 +341,6 @@ def _flat(items: tuple[Structure, ...]) -> tuple[Structure, ...]:
     )
 
 
-def _read_reals(text: str) -> Structure | None:
-    if _REALS.fullmatch(text):
-        return interval("(", r"-\infty", r"\infty", ")")
-    all_but = _ALL_BUT.fullmatch(text)
-    return reals_without(split(all_but["points"], _COMMA)) if all_but else None
-
-
-def reals_without(points: list[str]) -> Union:
-    """Return the real line without some points, as a union of open intervals."""
-    numbers = [parse_number(point) for point in points]
-    if len(points) > 1 and all(number is not None for number in numbers):
-        pairs = zip(numbers, points, strict=True)
-        points = [point for _, point in sorted(pairs, key=lambda pair: pair[0].value if pair[0] else 0)]
-    ends = [r"-\infty", *points, r"\infty"]
-    return Union(tuple(interval("(", a, b, ")") for a, b in pairwise(ends)))
-
-
-def interval(left: str, start: str, end: str, right: str) -> Bracketed:
-    """Return an interval from the texts of its ends."""
-    return Bracketed(left, (Scalar(unwrapped(start)), Scalar(unwrapped(end))), right)
-
-
 def solved(relation: Relation) -> tuple[str, Bracketed] | None:
     """Return the variable and interval of an inequality x < a, a < x or a < x < b; None for other forms."""
     parts, operators = relation.parts, relation.operators
@@ -298,7 +350,7 @@ def solved(relation: Relation) -> tuple[str, Bracketed] | None:
     if not all(operator in ("<", "<=") for operator in operators):
         return None
     brackets = [("[", "]") if operator == "<=" else ("(", ")") for operator in operators]
-    is_variable = [_VARIABLE.fullmatch(squash(part)) is not None for part in parts]
+    is_variable = [re.fullmatch(_VARIABLE, squash(part)) is not None for part in parts]
     if len(parts) == 3 and is_variable[1]:
         return parts[1], interval(brackets[0][0], parts[0], parts[2], brackets[1][1])
     if len(parts) == 2 and is_variable[0]:

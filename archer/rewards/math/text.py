@@ -35,10 +35,13 @@ _UNICODE_TABLE = str.maketrans(
         **{sign: rf"\frac{{{top}}}{{{bottom}}}" for sign, top, bottom in ("½12", "¼14", "¾34", "⅓13", "⅔23")},
         **dict.fromkeys("\u00a0\u2009\u202f", " "),
         "…": "...",
+        "\u3002": ".",
+        **{chr(ord(sign) + 0xFEE0): sign for sign in ",;:()"},  # full-width
         **{chr(0xFF10 + digit): str(digit) for digit in range(10)},  # full-width digits
     }
 )
-_UNICODE_ROOT = re.compile(r"√\s*([0-9]+|[A-Za-z])")
+_UNICODE_ROOT = re.compile(r"(?P<sign>[√∛∜])\s*(?:(?P<simple>[0-9]+|[A-Za-z])|(?=[({\\]))")
+_ROOTS = {"√": r"\sqrt", "∛": r"\sqrt[3]", "∜": r"\sqrt[4]"}
 
 _NOT_ESCAPED = r"(?<!\\)"
 _SIZING = re.compile(
@@ -51,10 +54,11 @@ _SPACING = re.compile(_NOT_ESCAPED + r"\\(?:[,;:> ]|quad(?![A-Za-z])|qquad(?![A-
 _FRACTION = re.compile(_NOT_ESCAPED + r"\\[dtc]frac(?![A-Za-z])")
 _BINOMIAL = re.compile(_NOT_ESCAPED + r"\\[dt]binom(?![A-Za-z])")
 _UPRIGHT = re.compile(
-    _NOT_ESCAPED + r"\\(?:textbf|textit|textrm|textnormal|textsf|texttt|mbox|mathrm|mathsf|operatorname)"
+    _NOT_ESCAPED
+    + r"\\(?:textbf|textit|textrm|textnormal|textsf|texttt|textup|emph|mbox|mathrm|mathsf|operatorname)"
     r"\s*(?=\{)"
 )
-_BOLD = re.compile(_NOT_ESCAPED + r"\\(?:mathbf|mathit|boldsymbol|bm)(?![A-Za-z])\s*")
+_BOLD = re.compile(_NOT_ESCAPED + r"\\(?:mathbf|mathit|mathtt|boldsymbol|bm)(?![A-Za-z])\s*")
 _PLAIN_IN_TEXT = re.compile(r"\\text\s*\{([^{}A-Za-z\\]*[0-9][^{}A-Za-z\\]*)\}")
 _INFINITY = re.compile(r"\\text\s*\{\s*infinity\s*\}|(?<![A-Za-z\\])infinity(?![A-Za-z])")
 _DEGREE = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degree(?![A-Za-z])")
@@ -74,7 +78,7 @@ _CLOSING = frozenset((")", "]", "}", r"\}", r"\rangle", r"\rbrace", r"\rfloor", 
 def tidy(text: str) -> str:
     """Return an answer without delimiters, sizing, spacing commands and a final stop, in one spelling."""
     text = _EMPHASIS.sub(lambda match: match["inside"], text, count=1) if _EMPHASIS.match(text) else text
-    text = without_thousands(_UNICODE_ROOT.sub(r"\\sqrt{\1}", text))
+    text = without_thousands(_UNICODE_ROOT.sub(_root, text))
     text = respell(text.translate(_UNICODE_TABLE))
     text = _CURRENCY.sub(lambda match: _CURRENCY_SIGNS[match[1]], text)
     text = _SPACING.sub(" ", _SIZING.sub("", text)).strip()
@@ -85,6 +89,10 @@ def tidy(text: str) -> str:
     if text.endswith(".") and not text.endswith(".."):
         text = text[:-1].rstrip()
     return unwrapped(_without_dollars(text))
+
+
+def _root(root: re.Match[str]) -> str:
+    return _ROOTS[root["sign"]] + (f"{{{root['simple']}}}" if root["simple"] else "")
 
 
 def _without_dollars(text: str) -> str:

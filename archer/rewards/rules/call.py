@@ -241,7 +241,7 @@ def to_result(value: Any) -> RewardResult:
     }
     if value["score"] is None:
         return replace(RewardResult.of_failure(NO_OPINION), extra=extra)
-    score, states_verdict = _number(value["score"], "score", LARGEST), "acc" in value
+    score, states_verdict = _number(value["score"], "score", LARGEST), value.get("acc") is not None
     correct = _number(value["acc"], "acc") > 0 if states_verdict else score > 0
     return RewardResult(
         score=score,

@@ -30,6 +30,7 @@ _CHANNEL = 3
 _RECORDER = "__archer_cases__"
 _ORIGINAL = "__archer_original__"
 _SAME = "__archer_same__"
+_OFFER = "__archer_offer__"
 _MAX_REASON_CHARS = 300
 _ANY_KIND = ("Exception", "BaseException")
 
@@ -145,6 +146,7 @@ def _run_asserts(task: dict[str, Any], program: ProgramLink, cases: Cases) -> No
         _RECORDER: cases,
         _ORIGINAL: program.original,
         _SAME: _same,
+        _OFFER: program.offer,
     }
     for name in code.entries:
         found = program.find(name)
@@ -199,6 +201,16 @@ class _Recording(ast.NodeTransformer):
 
     def __init__(self, code: TestCode) -> None:
         self._code = code
+
+    def visit_Module(self, node: ast.Module) -> ast.AST:
+        """Offer the program what is there for it, as soon as it is defined."""
+        for each in [each for each in node.body if getattr(each, "name", None) in self._code.offers]:
+            name = each.name  # type: ignore[attr-defined]
+            given: list[ast.expr] = [ast.Constant(name), ast.Name(name, ast.Load())]
+            call = ast.Call(ast.Name(_OFFER, ast.Load()), given, [])
+            node.body.insert(node.body.index(each) + 1, ast.Expr(call))
+        self.generic_visit(node)
+        return node
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         if isinstance(node.test, ast.Constant) and node.test.value:

@@ -118,6 +118,9 @@ class ExaminerLink(Link):
 
     def perform(self, name: str, arguments: list[Any]) -> Any:
         """Do what a test asks for."""
+        if name == "offer":
+            self._ready.setdefault(*arguments)  # beneath the program's own names
+            return None
         if self.failure is not None:
             raise self.failure
         if name == "name":

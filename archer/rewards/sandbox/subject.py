@@ -85,6 +85,10 @@ class ProgramLink(Link):
             object.__setattr__(value, "_archer_made", [*positional, *named.values()])
         return value
 
+    def offer(self, name: str, value: Any) -> None:
+        """Let the program use what the tests define for it, under the name that it has there."""
+        self.ask("offer", name, value)
+
     def look_again(self, subject: Subject) -> None:
         """Take note of what an object holds after it was used, before the test tells what it expects."""
         if self.compares and subject._archer_made is not None:

@@ -37,6 +37,7 @@ class TestCode:
     compares: bool  # whether tests compare objects of such classes
     results: frozenset[str]  # variables that hold what the program returned, parameters that hold functions
     arguments: frozenset[str]  # variables that were given to the program
+    offers: frozenset[str]  # functions and classes that are there for programs to use: `guess(num)`
 
 
 def read_test_code(source: str, setup: str, entry_point: str | None) -> TestCode:
@@ -73,6 +74,7 @@ def read_test_code(source: str, setup: str, entry_point: str | None) -> TestCode
         compares,
         frozenset(results | roots),
         frozenset(arguments - roots),
+        frozenset(_offers(tree) - entries),
     )
 
 
@@ -135,6 +137,20 @@ def _bound_names(tree: ast.Module) -> set[str]:
         elif isinstance(node, ast.alias):
             bound.add((node.asname or node.name).partition(".")[0])
     return bound
+
+
+def _offers(tree: ast.Module) -> set[str]:
+    """Return the functions that the tests define and do not use themselves, and their classes.
+
+    A function that tests use may judge, or say what is expected.
+    """
+    offers = {each.name for each in tree.body if isinstance(each, ast.ClassDef) and not each.decorator_list}
+    for function in (each for each in tree.body if isinstance(each, ast.FunctionDef)):
+        others = ast.Module([each for each in tree.body if each is not function], [])
+        names = {each.id for each in ast.walk(others) if isinstance(each, ast.Name)}
+        if function.name not in names | {"check"}:
+            offers.add(function.name)
+    return offers
 
 
 def _handed_over(tree: ast.Module, bound: set[str]) -> dict[str, list[str]]:

@@ -127,6 +127,23 @@ def test_dictionaries_that_verl_leaves_open_take_any_key():
         ("actor_rollout_ref.model.tiled_mlp.enabled=True", "runs a layer in pieces"),
         ("actor_rollout_ref.actor.fsdp_config.offload_policy=True", "keeps weights in CPU memory"),
         ("algorithm.rollout_correction.bypass_mode=True", "skips the pass that computes entropies"),
+        ("critic.ppo_epochs=0", "critic.ppo_epochs=0: must be at least 1"),
+        ("critic.optim.lr=-1", "must be at least 0"),
+        ("critic.optim.betas=[0.9]", "expected two numbers in [0, 1)"),
+        ("critic.loss_agg_mode=mean", "choose one of token-mean"),
+        ("critic.fsdp.fsdp_size=-7", "must be at least 1, or -1"),
+        ("actor_rollout_ref.rollout.tensor_model_parallel_size=0", "must be at least 1"),
+        ("actor_rollout_ref.rollout.tensor_model_parallel_size=1.5", "expected a whole number"),
+        ("actor_rollout_ref.actor.ulysses_sequence_parallel_size=0", "must be at least 1"),
+        ("actor_rollout_ref.rollout.dtype=float8", "choose one of bfloat16"),
+        ("trainer.critic_warmup=-1", "must be at least 0"),
+        ("ray_kwargs.ray_init.num_cpus=-1", "must be at least 0"),
+        ("actor_rollout_ref.actor.optim.optimizer=Nope", "torch.optim has no such optimizer"),
+        ("actor_rollout_ref.actor.optim.optimizer_impl=nope.nope", "there is no such module"),
+        (
+            "actor_rollout_ref.model.overide_config.attn_implementation=eager",
+            "Did you mean actor_rollout_ref.model.override_config.attn_implementation?",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_sentence(override, expected):

@@ -11,6 +11,7 @@ from packaging.specifiers import SpecifierSet
 
 from archer.config import compose
 from archer.engines.verl import cluster, versions
+from archer.engines.verl.settings import verl_settings
 from archer.engines.verl.trainer import NOTHING, ArcherTrainer
 from archer.errors import ArcherError
 from archer.tracking import ValidationSample
@@ -133,3 +134,10 @@ def test_the_responses_of_a_step_are_chosen_even_where_nothing_is_traced(monkeyp
     assert asked == ([(3, 2, "tokenizer")] if wanted else [])
     assert trainer.responses == (["best", "worst"] if wanted else [])
     assert ("step_responses" in trainer.timing_raw) == bool(wanted)
+
+
+def test_numbers_among_the_environment_for_ray_are_texts_as_it_wants_them():
+    given = "ray_kwargs.ray_init.runtime_env.env_vars"
+    config = compose(["engine=verl", "engine.device=cpu", f"{given}.NCCL_DEBUG=1", f"{given}.A=x"])
+    variables = cluster.ray_options(config, verl_settings(config))["runtime_env"]["env_vars"]
+    assert (variables["NCCL_DEBUG"], variables["A"]) == ("1", "x")

@@ -21,6 +21,7 @@ from archer.engines.verl.settings import (
 )
 from archer.engines.verl.translate import put
 from archer.engines.verl.verl_keys import RULES, rule_of, unused_patterns
+from archer.engines.verl.verl_values import value_problem
 from archer.errors import ArcherError
 
 CPU = ["engine=verl", "engine.device=cpu"]
@@ -44,11 +45,15 @@ def kind(key: str) -> str | None:
     return None if rule is None else rule.kind
 
 
-def another(value):
-    """A value that is not this one."""
+def another(value, key=""):
+    """A value that is not this one, and that may stand there."""
     if isinstance(value, bool):
         return not value
-    return value + 1 if isinstance(value, int | float) else "another"
+    if isinstance(value, int | float):
+        candidates = [value + 1, 0.5, 8]
+    else:
+        candidates = ["another", 3, [0.5, 0.5], "cosine", "fp16", "fsdp2", "seq-mean-token-sum"]
+    return next(each for each in candidates if each != value and not value_problem(key, each, value))
 
 
 def together(values: dict) -> dict:
@@ -113,8 +118,8 @@ def test_what_verl_does_not_read_is_refused(key):
     ],
 )
 def test_what_verl_reads_under_another_name_goes_there(old, read, base):
-    config = compose([*CPU, f"{old}={another(default_of(base, old))}"])
-    assert OmegaConf.select(verl_settings(config), read) == another(default_of(base, old))
+    config = compose([*CPU, f"{old}={another(default_of(base, old), old)}"])
+    assert OmegaConf.select(verl_settings(config), read) == another(default_of(base, old), old)
 
 
 def test_the_critics_micro_batches_are_where_verl_reads_them():
@@ -200,7 +205,9 @@ def test_a_setting_that_is_refused_is_named_with_the_reason_and_passes_at_verls_
 
 
 def test_a_setting_that_is_passed_has_the_users_value_in_the_end(base, leaves):
-    passed = {key: another(default_of(base, key)) for key in leaves if kind(key) == "passed"}
+    passed = {key: another(default_of(base, key), key) for key in leaves if kind(key) == "passed"}
+    real = {"optimizer": "SGD", "optimizer_impl": "torch.optim.sgd"}
+    passed |= {key: real[key.rpartition(".")[2]] for key in passed if key.rpartition(".")[2] in real}
     mentioned = (
         "actor_rollout_ref.model.external_lib",
         "ulysses",

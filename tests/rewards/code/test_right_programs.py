@@ -328,6 +328,52 @@ def test_calls_accept_a_first_argument_that_was_changed_in_place(box):
     assert box.grade("def sort(xs): xs.reverse()", tests).ending is Ending.WRONG
 
 
+# name -> (what the tests offer, program, an assertion that holds, one that does not)
+OFFERED = {
+    "a function that answers": (
+        "pick = 6\ndef guess(num): return (num < pick) - (num > pick)",
+        "def find(n): return next(i for i in range(1, n + 1) if guess(i) == 0)",
+        "find(10) == 6",
+        "find(10) == 5",
+    ),
+    "a function that draws": (
+        "def rand7(): return random.randint(1, 7)",
+        "def rolls(n): return {rand7() for _ in range(n)}",
+        "rolls(200) == set(range(1, 8))",
+        "rolls(200) == {1}",
+    ),
+    "a class that the program makes objects of": (
+        "class Interval:\n    def __init__(self, start, end): self.start, self.end = start, end",
+        "def span(xs): return Interval(min(x.start for x in xs), max(x.end for x in xs))",
+        "span([Interval(1, 3), Interval(2, 6)]).end == 6",
+        "span([Interval(1, 3), Interval(2, 6)]).end == 3",
+    ),
+    "a class in place of the prelude's": (
+        "class TreeNode:\n    def __init__(self, val, left=None): self.val, self.left = val, left",
+        "def grow(root): return TreeNode(root.val + 1, root)",
+        "grow(TreeNode(1)).left.val == 1",
+        "grow(TreeNode(1)).val == 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OFFERED)
+@pytest.mark.parametrize("own", [False, True], ids=["not defined by the program", "defined by the program"])
+def test_a_program_may_use_what_the_tests_define_for_it(box, name, own):
+    offered, program, holds, fails = OFFERED[name]
+    program = f"{offered}\n{program}" if own else program
+    assert box.grade(program, read_tests(f"{offered}\nassert {holds}")).ending is Ending.PASSED
+    assert box.grade(program, read_tests(f"{offered}\nassert {fails}")).ending is Ending.WRONG
+
+
+def test_a_program_is_not_given_what_the_tests_compare_with(box):
+    tests = read_tests("def reference(n): return n * n\nassert square(3) == reference(3)")
+    assert box.grade("def square(n): return n * n", tests).ending is Ending.PASSED
+    verdict = box.grade("def square(n): return reference(n)", tests)
+    assert verdict.ending is Ending.WRONG
+    assert "reference" in str(verdict.reason)
+
+
 def test_text_that_the_program_prints_in_calls_does_no_harm(box):
     noisy = textwrap.dedent("""
         import sys
