@@ -103,7 +103,7 @@ def _any_group(data: StepData) -> Telling:
 
 
 def _has(data: StepData, metric: str) -> bool:
-    return metric in data.metrics and bool(np.isfinite(data.metrics[metric]).any())
+    return metric in data.metrics and _valid(data, metric, np.arange(data.arrays.rows)).size > 0
 
 
 def _valid(data: StepData, metric: str, rows: NDArray[np.int64]) -> np.ndarray:

@@ -151,7 +151,7 @@ def test_failed_values_are_a_failure_not_an_absence(serve: Serve, page: Page, tm
     go(page, serve(tmp_path / "run").url(), "#1")
     notice = page.locator(".stepview .notice.damaged")
     expect(notice).to_contain_text(
-        "1 token in 1 response have NaN or infinite entropy: its computation failed"
+        "1 token in 1 response have NaN or infinite entropy: the computation failed"
     )
     notice.get_by_role("button", name="response 5").click()
     shown(page, "0/1/1/5")

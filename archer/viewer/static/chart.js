@@ -46,7 +46,7 @@ export function ticksWithin([low, high], parts) {
 }
 
 // A tick to all its digits: rounded ones would stand at uneven distances.
-function tickText(value, format) {
+export function tickText(value, format) {
   if (format === percent) return `${number(100 * value, 6)} %`;
   return format === number ? number(value, 6) : format(value);
 }
