@@ -20,11 +20,13 @@ RECORDER = """(() => { window.texts = []; window.boxes = [];
     fillRect.call(this, x, y, width, height); }; })()"""
 """What canvases are made of, kept as it is drawn."""
 NUMBERS = """async () => {
-  const { roundTicks, tickText } = await import('./static/chart.js');
+  const { logTicks, roundTicks, tickText } = await import('./static/chart.js');
   const { number, percent, count, spoken } = await import('./static/format.js');
   return [
     roundTicks([31.8, 32.7]).map((tick) => tickText(tick, number)),
     roundTicks([0.2, 0.3]).map((tick) => tickText(tick, percent)),
+    logTicks([Math.log10(0.03), Math.log10(0.4)]).map((tick) => number(10 ** tick)),
+    logTicks([-3.5, 1.2]).map((tick) => number(10 ** tick)),
     [100000, 4.3e-7, 5e-4].map((value) => number(value)),
     [count(-3728), spoken('rollout_log_prob')],
   ]; }"""
@@ -43,6 +45,8 @@ def test_ticks_are_told_to_all_their_digits(page: Page, small: str) -> None:
     assert page.evaluate(NUMBERS) == [
         ["31.75", "32", "32.25", "32.5", "32.75"],
         ["20 %", "22.5 %", "25 %", "27.5 %", "30 %"],
+        ["0.02", "0.05", "0.1", "0.2", "0.5"],
+        ["1e−4", "0.001", "0.01", "0.1", "1", "10", "100"],
         ["100,000", "4.3e−7", "5e−4"],
         ["−3,728", "rollout log-prob"],
     ]
@@ -57,6 +61,30 @@ def test_a_value_that_never_changes_is_shown_against_zero(serve: Serve, page: Pa
     assert page.evaluate("texts.slice(0, 5).map(({ text }) => text)") == ["0", "0.25", "0.5", "0.75", "1"], (
         "the mean reward"
     )
+
+
+def test_a_logarithmic_axis_leaves_out_what_has_no_logarithm(
+    serve: Serve, page: Page, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run")
+    (run / "metrics.jsonl").write_text('{"step": 1, "a/none": 0}\n{"step": 2, "a/none": 0}\n')
+    go(page, serve(run).url(), "#?charts=a%2F&log=1")
+    expect(page.locator('.chart[data-metric="a/none"] .readout')).to_have_text("– · step 2")
+
+
+def test_a_note_leaves_the_row_of_a_response_as_it_is(serve: Serve, page: Page, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    go(page, serve(run).url(), "#2/0/1")
+    shown(page, "0/2/0/1")
+    numbers = (
+        "Array.from(document.querySelectorAll('.striplabel b'), (node) => node.getBoundingClientRect().y)"
+    )
+    before = page.evaluate(numbers)
+    page.keyboard.press("m")
+    page.keyboard.type("look")
+    page.get_by_role("button", name="Keep note").click()
+    expect(page.locator(".striplabel[data-noted]")).to_have_count(1)
+    assert page.evaluate(numbers) == before
 
 
 def test_a_scatter_says_what_its_colours_are_and_hides_neither(page: Page, small: str) -> None:

@@ -40,6 +40,16 @@ export function roundTicks([low, high], parts = 4) {
   return Array.from({ length: last - first + 1 }, (_, index) => (first + index) * step);
 }
 
+// The same of logarithms: 1, 2 and 5 of each power of ten, over more than two of them the powers alone.
+export function logTicks([low, high]) {
+  const factors = high - low > 2 ? [1] : [1, 2, 5];
+  const every = Math.max(1, Math.ceil((high - low) / 6));
+  const ticks = [];
+  for (let power = Math.floor(low / every) * every; power <= high + every; power += every) for (const factor of factors) ticks.push(power + Math.log10(factor));
+  const [first, last] = [ticks.findLast((tick) => tick <= low + 1e-9), ticks.find((tick) => tick >= high - 1e-9)];
+  return ticks.filter((tick) => tick >= first && tick <= last);
+}
+
 // Those of them that lie within the range.
 export function ticksWithin([low, high], parts) {
   return roundTicks([low, high], parts).filter((value) => value >= low && value <= high);
@@ -72,7 +82,8 @@ export class StepChart {
   }
 
   // `lines`: [{steps, values, colour}], the first is the current run; `marks`: damaged steps
-  show(lines, current, marks, format = number) {
+  // `log`: the values are logarithms to base 10
+  show(lines, current, marks, format = number, log = false) {
     Object.assign(this, { lines, current, marks, format });
     this.domain = span(lines.map((line) => line.steps));
     const values = lines.map((line) => line.values);
@@ -80,8 +91,8 @@ export class StepChart {
     const [least, most] = extremes(values);
     const told = least > most ? "no values" : `from ${format(least)} to ${format(most)}`;
     this.canvas.setAttribute("aria-label", `${this.title}, ${lines[0].steps.length} steps, ${told}`);
-    this.range = low > 0 && low < 0.5 * high ? [0, high] : [low, high];
-    this.ticks = this.height > 90 ? roundTicks(this.range) : [];
+    this.range = !log && low > 0 && low < 0.5 * high ? [0, high] : [low, high];
+    this.ticks = this.height > 90 ? (log ? logTicks : roundTicks)(this.range) : [];
     if (this.ticks.length) this.range = [this.ticks[0], this.ticks[this.ticks.length - 1]];
     this.hovered = null;
     this.paint();

@@ -16,8 +16,8 @@ const WORDS = ["wait", "but", "however", "hmm", "alternatively", "let me check",
 const CHARTS = [
   ["matches", "Matches", count],
   ["rate", "Matches per 1,000 tokens", number],
-  ["entropy", "Mean entropy of the matches (nats)", number],
-  ["influence", "Mean influence of the matches (signed)", number],
+  ["entropy", "Their mean entropy (nats)", number],
+  ["influence", "Their mean influence (signed)", number],
 ];
 const MAX_LISTED = 2000;
 
