@@ -16,7 +16,7 @@ class Thresholds:
     back: int = 5  # steps between the last ones and those they are compared with, for a sudden change
     entropy_collapse: float = 0.35  # of the entropy before; healthy runs keep 0.49 over five steps
     entropy_explosion: float = 2.5  # times the entropy before; healthy runs stay below 1.7
-    accuracy_gain: float = 0.1  # a run that gained this much is learning: its entropy may fall
+    accuracy_gain: float = 0.1  # a run that gained this much is learning: its entropy may move
     solved: float = 0.9  # accuracy at which low entropy and groups all right are what one wants
     mismatch_kl: float = 0.01  # k3 of sampler and training; healthy: 0.0002 in bfloat16, 1e-12 in float32
     mismatch_probs: float = 0.03  # mean |difference| of probabilities, where no k3 is known

@@ -12,7 +12,6 @@ from archer.trace.schema import TraceStep
 from archer.trace.vocab import Vocab
 
 TAIL = 512  # tokens at a response's end in which loops are looked for: a loop lasts until the end
-LONGEST_PERIOD = 64
 KEPT_TOKENS = 256  # kinds of token whose part of the entropy is kept
 
 
@@ -94,7 +93,7 @@ def row_metrics(arrays: TraceStep) -> dict[str, float]:
         for name, rows in (("correct", accepted), ("wrong", judged & ~accepted)):
             if rows.any():
                 metrics[f"critic/rewards/{name}/mean"] = float(arrays.reward[rows].mean())
-    if arrays.group_id is not None:
+    if arrays.group_id is not None and len(np.unique(arrays.group_id)) < arrays.rows:
         _, group = np.unique(arrays.group_id[judged], return_inverse=True)
         share = np.bincount(group, weights=accepted[judged]) / np.bincount(group)
         metrics["groups/all_correct"] = float((share == 1).sum())
@@ -121,7 +120,7 @@ def looping_rows(
     back = ends[:, None] - 1 - np.arange(width)  # [N, width] places from the end backwards
     tails = np.take_along_axis(responses, np.maximum(back, 0), axis=1)
     tails = np.where(back >= 0, tails, -1 - np.arange(width, dtype=np.int32))  # before the start none agree
-    for period in range(1, min(LONGEST_PERIOD, width // 3) + 1):
+    for period in range(1, width // 3 + 1):
         agrees = tails[:, period:] == tails[:, :-period]
         matched = np.where(agrees.all(axis=1), agrees.shape[1], np.argmin(agrees, axis=1))
         found |= matched + period >= max(least, 3 * period)

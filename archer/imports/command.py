@@ -66,10 +66,14 @@ def import_command(
         made, notes = import_source(source, out, format, tokenizer, accepted_above, reward or [])
     except ArcherError as error:
         raise ArcherError(visible(str(error))) from error  # it may quote what stands in a stranger's file
-    typer.echo(f"{visible(str(made.folder))}: {made.steps} steps, {made.rows:,} responses")
+    typer.echo(f"{visible(str(made.folder))}: {_count(made.steps, 'step')}, {_count(made.rows, 'response')}")
     for note in notes:
         typer.echo(f"  {visible(note)}")
     typer.echo(f"next: archer view {visible(str(made.folder))}")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def import_source(

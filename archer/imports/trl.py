@@ -51,9 +51,8 @@ def _records(step: StepFiles) -> Iterator[Record]:
 
 
 def columns_of(step: StepFiles, chosen: Sequence[str]) -> list[str]:
-    """The reward columns of a step's first row."""
-    first = next(_records(step), None)
-    return [] if first is None else reward_columns(first, chosen)
+    """The reward columns of a step; a row may lack some."""
+    return list(dict.fromkeys(name for record in _records(step) for name in reward_columns(record, chosen)))
 
 
 def reward_columns(record: Record, chosen: Sequence[str]) -> list[str]:
@@ -68,9 +67,9 @@ def reward_columns(record: Record, chosen: Sequence[str]) -> list[str]:
 
 def _row(record: Record, step: int, chosen: Sequence[str]) -> ImportedRow:
     values = record.values
-    if "step" in values and record.whole("step") != step:
+    if str(values.get("step", step)) != str(step):  # versions differ in whether it is a text
         raise ArcherError(
-            f"{record.where}, column step: found {values['step']}, expected {step} as the file's name says."
+            f"{record.where}, column step: found {values['step']!r}, expected {step} as the file's name says."
         )
     names = reward_columns(record, chosen)
     parts: dict[str, float] = {}

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -63,7 +62,7 @@ def check_trace(folder: str | Path) -> TraceReport:
     steps: list[int] = []
     nonfinite: Counter[str] = Counter()
     notes: Counter[str] = Counter()
-    not_computed = _not_computed(reader.summary.metadata)
+    not_computed = [name for name in EXPECTED_FINITE if name in reader.summary.not_computed]
     if not_computed:
         remarks.append(
             f"not computed by the trainer that the trace was imported from: {', '.join(not_computed)}"
@@ -137,12 +136,6 @@ def _vocab(reader: TraceReader, problems: list[str], remarks: list[str]) -> Voca
     if vocab is None:
         remarks.append("no vocab.npz: tokens can only be shown with the run's tokenizer")
     return vocab
-
-
-def _not_computed(metadata: dict[str, Any]) -> list[str]:
-    """The arrays that the trace says nobody computed; only an imported trace says so."""
-    named = metadata.get("not_computed")
-    return [name for name in EXPECTED_FINITE if name in named] if isinstance(named, list) else []
 
 
 def _nonfinite(arrays: TraceStep, not_computed: Collection[str]) -> dict[str, int]:

@@ -111,6 +111,12 @@ class TraceSummary:
         """The part of the version that decides whether a reader understands the trace."""
         return _major(self.format_version)
 
+    @property
+    def not_computed(self) -> tuple[str, ...]:
+        """Arrays that nobody computed, as imports say: NaN at every token, which is no failure."""
+        named = self.metadata.get("not_computed")
+        return tuple(name for name in named if isinstance(name, str)) if isinstance(named, list) else ()
+
 
 def write_summary(folder: Path, summary: TraceSummary, *, fsync: bool) -> None:
     """Replace the trace's summary."""

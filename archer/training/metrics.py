@@ -47,6 +47,9 @@ def sampling_metrics(sampled: Sampled) -> dict[str, float]:
     results, groups = sampled.results, sampled.counts
     failures = failures_of(results)
     verdicts = [float(result.correct) for result in results if not result.unjudged]
+    total = groups.degenerate + groups.mixed
+    # Of one response a prompt there is nothing to contrast, and no group is worse for it.
+    share = {"groups/degenerate_share": groups.degenerate / total} if len(results) != total else {}
     return {
         **_extras(results),
         "reward/accuracy": _mean(torch.tensor(verdicts)),
@@ -58,7 +61,7 @@ def sampling_metrics(sampled: Sampled) -> dict[str, float]:
         "groups/all_correct": float(groups.all_correct),
         "groups/all_wrong": float(groups.all_wrong),
         "groups/unjudged": float(groups.unjudged),
-        "groups/degenerate_share": groups.degenerate / max(1, groups.degenerate + groups.mixed),
+        **share,
         "train/num_gen_batches": float(sampled.generations),
     }
 

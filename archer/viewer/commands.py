@@ -70,6 +70,9 @@ NAMED = 8  # runs that the greeting names
 def _greeting(library: Library, access: Access) -> str:
     names = [visible(run.name) for run in library.runs]
     more = f" and {len(names) - NAMED} more runs" if len(names) > NAMED else ""
+    left_out = "".join(
+        visible(f"Left out: {place}: {why}") + "\n" for place, why in list(library.left_out.items())[:NAMED]
+    )
     others = "".join(f"    {url}\n" for url in access.other_urls())
     tunnel = ""
     if is_loopback(access.host) and "SSH_CONNECTION" in os.environ:
@@ -78,9 +81,8 @@ def _greeting(library: Library, access: Access) -> str:
             f"From your own machine: ssh -L {port}:localhost:{port} {socket.gethostname()}, then open "
             f"http://localhost:{port}/ there. Any local port will do.\n"
         )
-    return (
-        f"Viewing {', '.join(names[:NAMED])}{more}\n\n    {access.url()}\n{others}\n{tunnel}Ctrl-C ends it."
-    )
+    runs = f"Viewing {', '.join(names[:NAMED])}{more}\n{left_out}"
+    return f"{runs}\n    {access.url()}\n{others}\n{tunnel}Ctrl-C ends it."
 
 
 def export(

@@ -122,6 +122,7 @@ class Library:
 
     def __init__(self, runs: list[TracedRun]) -> None:
         self.runs = runs
+        self.left_out: dict[Path, str] = {}  # runs below the folders that cannot be read, and why
         self._folders: list[Path] = []
         self._model_path: str | None = None
         self._read_only = False
@@ -171,10 +172,12 @@ class Library:
                 continue
             try:
                 run = TracedRun(place, self._model_path, read_only=self._read_only)
-            except ArcherError:
+            except ArcherError as error:
                 if place == folder:
                     raise  # named by the user; one of many is only left out, until it can be read
+                self.left_out[place] = str(error)
                 continue
+            self.left_out.pop(place, None)
             self._known.add(key)
             self.runs.append(run)
             added += 1

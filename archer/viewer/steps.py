@@ -93,7 +93,7 @@ def load_step(run: TracedRun, step: int) -> StepData:
         raise UnreadableStepError("; ".join(notes))
     base, metrics = parts[0]
     mask = base.response_mask
-    covered: dict[str, NDArray[np.bool_]] = {}
+    covered = {name: np.zeros(base.rows, np.bool_) for name in _not_computed(run, step, metrics, mask)}
     for other, others in parts[1:]:
         rows, sources = _matching_rows(base, other)
         if left := other.rows - len(rows):
@@ -112,6 +112,20 @@ def load_step(run: TracedRun, step: int) -> StepData:
         notes=tuple(notes),
         covered=covered,
     )
+
+
+def _not_computed(
+    run: TracedRun, step: int, metrics: dict[str, np.ndarray], mask: NDArray[np.bool_]
+) -> list[str]:
+    """Metrics that the trace says nobody computed; in a validation also those that are NaN throughout."""
+    summaries = [reader.summary for reader, _ in run.entries(step)]
+    named = {NAMES.get(name, name) for summary in summaries for name in summary.not_computed}
+    validation = any(summary.metadata.get("validation") for summary in summaries)
+    return [
+        name
+        for name, values in metrics.items()
+        if (name in named or validation) and np.isnan(values[mask]).all()
+    ]
 
 
 NO_METRICS = ("response_mask", "responses")

@@ -35,7 +35,8 @@ def telling_group(run: TracedRun, number: int, cache: StepCache) -> Telling | No
     """The most telling group of the newest step that has one; None for a run without responses.
 
     Steps with influence come first, newest first. A step's groups are ranked by 4 p (1 - p) of the accepted
-    share p, times the mean |influence| (without influence: the mean entropy) over the group's tokens.
+    share p, times the mean |influence| (without influence: the mean entropy) over the group's tokens
+    where it was computed.
     """
     sound = [step for step in run.timeline() if not step.problems and step.statistics.rows != 0]
     scored = [step for step in sound if step.statistics.influence_tokens]
@@ -66,6 +67,7 @@ def _of_step(data: StepData) -> Telling | None:
     if accepted is None:
         return None
     metric = "influence" if _has(data, "influence") else "entropy"
+    computed = _has(data, metric)
     best: tuple[float, int, float] | None = None
     for group in np.unique(data.groups).tolist():
         rows = data.rows_of_group(group)
@@ -74,7 +76,7 @@ def _of_step(data: StepData) -> Telling | None:
         if not 0 < share < 1:
             continue
         values = np.abs(_valid(data, metric, rows))
-        size = float(values.mean()) if values.size else 0.0
+        size = (float(values.mean()) if values.size else 0.0) if computed else 1.0
         rank = 4 * share * (1 - share) * size
         if best is None or rank > best[0]:
             best = (rank, group, share)
@@ -86,8 +88,8 @@ def _of_step(data: StepData) -> Telling | None:
     row = max(rejected.tolist(), key=lambda each: _peak(data, metric, each)[0])
     size = len(rows)
     good = round(share * int(judged[rows].sum()))
-    why = f"{good} of {size} accepted; of the mixed groups of step {data.step} its tokens have the largest "
-    why += "influence for their disagreement" if metric == "influence" else "entropy for their disagreement"
+    why = f"{good} of {size} accepted; of the mixed groups of step {data.step} "
+    why += f"its tokens have the largest {metric} for their disagreement" if computed else "it disagrees most"
     pair = nearest_pair(data, group, row)
     return Telling(data.step, group, row, pair.beside, _peak(data, metric, row)[1], metric, why)
 
@@ -101,7 +103,7 @@ def _any_group(data: StepData) -> Telling:
 
 
 def _has(data: StepData, metric: str) -> bool:
-    return metric in data.metrics and bool(np.isfinite(data.metrics[metric]).any())
+    return metric in data.metrics and _valid(data, metric, np.arange(data.arrays.rows)).size > 0
 
 
 def _valid(data: StepData, metric: str, rows: NDArray[np.int64]) -> np.ndarray:

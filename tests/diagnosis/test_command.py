@@ -1,6 +1,7 @@
 """`archer diagnose` on run folders: the exit code, what is printed, and files nobody should trust."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ from made_up_runs import columns
 from typer.testing import CliRunner
 
 from archer.cli import app
+from archer.diagnosis.trace_facts import looping_rows, row_metrics
 from archer.trace.schema import TraceStep
 from archer.trace.vocab import Vocab
 from archer.trace.writer import TraceWriter
@@ -86,6 +88,21 @@ def test_a_trace_alone_tells_wrong_answers_copies_and_loops(tmp_path):
     assert set(found) == {"reward_pays_wrong_answers", "duplicate_prompts", "repetition"}
     assert found["reward_pays_wrong_answers"]["link"] == "#3/0/1?run=run"
     assert ran(str(folder / "entropy_trace"))[0] == 1
+
+
+def test_a_loop_is_found_whatever_the_length_of_its_round():
+    for period in (1, 7, 64, 100, 170):
+        loop = np.tile(np.arange(period), 600 // period + 1)[:600]
+        broken = np.concatenate([loop[:590], np.arange(500, 510)])
+        assert looping_rows(np.stack([loop, broken]), np.array([600, 600]), 24).tolist() == [True, False]
+
+
+def test_one_response_a_prompt_makes_no_degenerate_groups():
+    several = made([0, 1])
+    assert row_metrics(several)["groups/degenerate_share"] == 0
+    assert "groups/degenerate_share" not in row_metrics(
+        replace(several, group_id=np.arange(8, dtype=np.int32))
+    )
 
 
 def test_an_answer_that_stands_in_the_text_is_no_doubt(tmp_path):

@@ -101,6 +101,19 @@ def test_no_gradient_is_dead_only_where_there_is_something_to_learn(found):
     assert "dead_learning" in found(columns(actor__grad_norm=none, groups__mixed=[3.0] * 5))
 
 
+def test_a_schedule_that_decays_to_nothing_is_no_dead_learning(found):
+    cosine = [0.5e-6 * (1 + math.cos(math.pi * step / 1000)) for step in range(1, 1001)]
+    assert found(columns(actor__lr=cosine)) == {}
+    assert found(columns(actor__lr=[*cosine, 0.0, 0.0]))["dead_learning"].step == 1001  # ended too early
+    assert "dead_learning" in found(columns(actor__lr=[1e-6 * rate for rate in cosine]))  # never alive
+
+
+def test_entropy_may_rise_while_accuracy_does(found):
+    entropy = [0.15 + 0.03 * step for step in range(20)]
+    assert found(columns(actor__entropy=entropy, reward__accuracy=[0.2 + 0.02 * n for n in range(20)])) == {}
+    assert "entropy_explosion" in found(columns(actor__entropy=entropy, reward__accuracy=[0.2] * 20))
+
+
 def test_the_tokens_that_carry_the_change_are_named_and_the_place_is_linked(found):
     def facts(wait: float) -> TraceFacts:
         metrics = {"actor/entropy": wait + 0.1}

@@ -179,7 +179,7 @@ def imported(request, tmp_path, verl_lines):
     arguments = ["trace", "import", str(source), str(tmp_path / "run")]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
-    assert "1 steps, 1 responses" in result.output and "archer view" in result.output
+    assert "1 step, 1 response\n" in result.output and "archer view" in result.output
     return tmp_path / "run"
 
 
@@ -201,3 +201,16 @@ def test_the_viewer_opens_an_import(imported):
     assert queries.rows_packed(run, data, np.array([0]), None, text=True)
     computed = data.arrays.log_probs is not None
     assert (entropy["spread"]["all"]["count"] > 0) == computed
+
+
+def test_a_step_of_trl_may_be_written_as_a_text(tmp_path):
+    source = write_trl(tmp_path, 7, {"prompt": ["a"], "completion": ["b"], "step": ["7"], "x": [1.0]})
+    made, _ = import_source(source, tmp_path / "run")
+    assert (made.steps, made.rows) == (1, 1)
+
+
+def test_a_reward_of_trl_that_the_first_row_lacks_is_told(tmp_path):
+    table = {"prompt": ["a", "a"], "completion": ["b", "c"], "x": [1.0, 1.0], "late": [None, 0.5]}
+    _, notes = import_source(write_trl(tmp_path, 7, table), tmp_path / "run")
+    assert "reward: x + late" in notes
+    assert opened(tmp_path / "run").read(7).arrays.reward.tolist() == [1.0, 1.5]

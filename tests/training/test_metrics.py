@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from archer.algorithms.groups import count_groups
+from archer.algorithms.groups import GroupCounts, count_groups
 from archer.engines.local.collect import Collected
 from archer.generation.judge import Judged
 from archer.rewards import RewardResult
@@ -66,6 +66,12 @@ def test_what_a_step_does_not_have_is_left_out(collected):
 )
 def test_the_share_of_degenerate_groups(collected, verdicts, share):
     assert measure(collected(verdicts))["groups/degenerate_share"] == share
+
+
+def test_one_response_a_prompt_has_no_degenerate_groups():
+    results = tuple(RewardResult.of_verdict(verdict) for verdict in (True, False, True))
+    assert "groups/degenerate_share" not in sampling_metrics(Sampled(results, GroupCounts(0, 2, 1), 1, 12))
+    assert sampling_metrics(Sampled(results, GroupCounts(0, 1, 0), 1, 12))["groups/degenerate_share"] == 1.0
 
 
 def test_a_response_without_a_verdict_counts_as_unjudged_and_as_nothing_else(collected):

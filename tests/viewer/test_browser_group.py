@@ -109,7 +109,7 @@ def test_a_strip_tells_the_whole_token_under_the_pointer(page: Page, small: str)
     page.mouse.move(box["x"] + box["width"] * 10.5 / 15, box["y"] + box["height"] * 0.5 / 4)
     tooltip = page.locator(".tooltip")
     expect(tooltip.locator(".tooltip-token")).to_have_text("·maybe")
-    for name in ("position", "id", "entropy", "influence", "log prob", "advantage"):
+    for name in ("position", "id", "entropy", "influence", "log-prob", "advantage"):
         expect(tooltip.locator("dt", has_text=name)).to_have_count(1)
 
 
@@ -140,7 +140,7 @@ def test_a_trace_without_influence_shows_what_it_has(serve: Serve, page: Page, t
     expect(page.locator("#left-metric")).to_have_value("entropy")
     expect(page.locator("#right-metric")).to_have_value("log_prob")
     expect(page.get_by_label("Metric of the range")).to_have_value("log_prob")
-    assert page.locator(".inspector dt").all_inner_texts() == ["position", "id", "entropy", "log prob"]
+    assert page.locator(".inspector dt").all_inner_texts() == ["position", "id", "entropy", "log-prob"]
     page.locator("#hi").fill("-1")
     expect(page.locator(".panelbody")).to_contain_text("highest")
 

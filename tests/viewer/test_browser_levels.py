@@ -167,7 +167,7 @@ def test_hover_is_linked_over_both_panes_and_tells_every_value(page: Page, small
         "id": "10",
         "entropy": "2.5",
         "influence": "3",
-        "log prob": "−1.25",
+        "log-prob": "−1.25",
         "advantage": "1",
     }
     outlined = """([x, y]) => { const c = document.querySelectorAll('.workview .textpane canvas')[1];

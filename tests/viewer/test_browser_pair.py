@@ -228,8 +228,8 @@ def test_the_marks_of_the_loss_can_be_shown(serve: Serve, page: Page, tmp_path: 
     shown(page, "0/1/0/0")
     facts = page.locator(".inspector dl").inner_text().replace("\n", " ")
     for said in (
-        "rollout log prob −1",
-        "log prob difference 0.25",
+        "rollout log-prob −1",
+        "log-prob difference 0.25",
         "ratio change 0.25",
         "clipped 1",
         "credit 2",

@@ -151,7 +151,7 @@ def test_failed_values_are_a_failure_not_an_absence(serve: Serve, page: Page, tm
     go(page, serve(tmp_path / "run").url(), "#1")
     notice = page.locator(".stepview .notice.damaged")
     expect(notice).to_contain_text(
-        "1 token in 1 response have NaN or infinite entropy: its computation failed"
+        "1 token in 1 response have NaN or infinite entropy: the computation failed"
     )
     notice.get_by_role("button", name="response 5").click()
     shown(page, "0/1/1/5")
@@ -198,7 +198,7 @@ def test_a_word_over_the_whole_run_takes_two_clicks(page: Page, small: str) -> N
 
 def test_a_word_that_is_nowhere_counts_zero_not_half_of_minus_one(page: Page, small: str) -> None:
     go(page, small, "#?page=search&sq=zebra")
-    expect(page.locator(".runsearchview .lead")).to_contain_text("0 matches in 0 of 40 responses")
+    expect(page.locator(".runsearchview .lead")).to_contain_text("No match in 40 responses")
     chart = page.locator(".runsearchview .chart canvas").first
     expect(chart).to_have_attribute("aria-label", "Matches, 5 steps, from 0 to 0")
 

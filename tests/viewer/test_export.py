@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,7 @@ def test_places_that_cannot_be_written_are_named(run_folder: Path, tmp_path: Pat
 
 
 def test_view_serves_folders_given_either_way_and_the_demo(
-    cli: typer.Typer, run_folder: Path, monkeypatch: pytest.MonkeyPatch
+    cli: typer.Typer, run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served: list[Any] = []
     monkeypatch.setattr(
@@ -128,10 +129,17 @@ def test_view_serves_folders_given_either_way_and_the_demo(
     )
     assert "http://127.0.0.1:7862/" in result.output
     assert result.output.startswith("Viewing small, small (2), gsm8k-qwen2.5-coder-0.5b, demo")
+    many = tmp_path / "runs"
+    for name in ("good", "bad"):
+        shutil.copytree(run_folder, many / name)
+    (many / "bad/influence_trace/summary.json").write_text("{")
+    result = CliRunner().invoke(cli, ["view", str(many)], catch_exceptions=False)
+    assert result.output.startswith(f"Viewing small\nLeft out: {many}/bad: ")
+    assert "is not valid JSON" in result.output
     result = CliRunner().invoke(
         cli, ["view", folder, "--host", "0.0.0.0", "--port", "0"], catch_exceptions=False
     )
-    assert f"?token={served[1].token}" in result.output
+    assert f"?token={served[2].token}" in result.output
 
 
 @pytest.mark.parametrize(

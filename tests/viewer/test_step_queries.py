@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_traces import make_step, unpack, write_trace
+from small_traces import VOCAB, entropy_part, make_step, unpack, write_trace
 
 from archer.errors import ArcherError
+from archer.trace.writer import TraceWriter
 from archer.viewer import queries, tokens
 from archer.viewer.groups import group_figures, group_rows
 from archer.viewer.prompts import told_apart, without_markup
@@ -135,3 +136,15 @@ def test_a_sample_of_points_holds_the_extremes_and_says_what_it_is(
         assert few[axis].min() == arrays[axis].min() and few[axis].max() == arrays[axis].max()
     again = unpack(points_packed(data, "entropy", "influence"))[1]
     np.testing.assert_array_equal(few["x"], again["x"])
+
+
+@pytest.mark.parametrize("metadata", [{"not_computed": ["entropies"]}, {"validation": True}, {}])
+def test_an_array_that_nobody_computed_is_no_failure(tmp_path: Path, metadata: dict[str, object]) -> None:
+    step = make_step(entropies=np.full((8, 15), np.nan))
+    with TraceWriter(
+        tmp_path / "run/entropy_trace", kind="entropy", metadata=metadata, vocab=VOCAB
+    ) as writer:
+        writer.write(1, entropy_part(step))
+    run = TracedRun(tmp_path / "run")
+    failed = {m["name"]: m["failed"]["tokens"] for m in queries.step_json(run, load_step(run, 1))["metrics"]}
+    assert failed == {"entropy": 0 if metadata else int(step.response_mask.sum()), "log_prob": 0}

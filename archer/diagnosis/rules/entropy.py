@@ -1,7 +1,7 @@
 """Entropy that collapses or explodes, and the tokens that carry it.
 
 The last steps are compared with the first ones of the run, and with those a few steps ago: a slow decline
-and a sudden break are both found. Entropy that falls while accuracy rises is learning, not collapse.
+and a sudden break are both found. Entropy that falls or rises while accuracy rises is learning.
 """
 
 from collections import defaultdict
@@ -45,14 +45,16 @@ def collapse(history: History, limits: Thresholds) -> RunFinding | None:
 
 
 def explosion(history: History, limits: Thresholds) -> RunFinding | None:
-    """Entropy rose to `entropy_explosion` times what it was, and above that of the first steps."""
+    """Entropy rose to `entropy_explosion` times what it was and above the first steps, without a gain."""
     last = history.last(ENTROPY, limits.lasting)
     if not last:
         return None
     first = history.all(ENTROPY)[: limits.baseline]
     for before in _earlier(history, limits):
         level = limits.entropy_explosion * mean(before)
-        if mean(last) > max(level, mean(first)) and min(p.value for p in last) > mean(first):
+        gain = _accuracy(history, last) - _accuracy(history, before)
+        rose = mean(last) > max(level, mean(first)) and min(p.value for p in last) > mean(first)
+        if rose and gain < limits.accuracy_gain:
             since = next((p.step for p in _after(history, before) if p.value > level), last[0].step)
             tokens = changed_tokens(history, before, falling=False)
             return RunFinding(

@@ -54,7 +54,10 @@ def duplicates(history: History, limits: Thresholds) -> RunFinding | None:
 
 RULES = (
     DiagnosisRule(
-        "degenerate_groups", degenerate, (DEGENERATE,), "metrics.jsonl, or an entropy trace with verdicts"
+        "degenerate_groups",
+        degenerate,
+        (DEGENERATE,),
+        "several responses a prompt, and metrics.jsonl or an entropy trace with verdicts",
     ),
     DiagnosisRule(
         "duplicate_prompts", duplicates, (COPIES,), "a trace with prompts: trainer.entropy_trace.enable=True"

@@ -1,5 +1,7 @@
 """The update itself: KL that runs away, tokens clipped, weights that do not move."""
 
+from itertools import pairwise
+
 from archer.diagnosis.evidence import History, Point, RunFinding, mean
 from archer.diagnosis.rules.base import DiagnosisRule, began, percent
 from archer.diagnosis.thresholds import Thresholds
@@ -69,7 +71,7 @@ def dead_update(history: History, limits: Thresholds) -> RunFinding | None:
 
     rate, gradient = lasts(RATE, limits.dead_lr), lasts(GRADIENT, limits.dead_gradient)
     skipped = history.last(SKIPPED, limits.lasting)
-    if rate:
+    if rate and not _decays(history.all(RATE), limits.dead_lr):
         what = f"The learning rate is {mean(rate):.1e}: the weights do not move."
         advice = "Check actor_rollout_ref.actor.optim: lr, warm-up steps and the length of the schedule."
         points, name, dead = rate, RATE, limits.dead_lr
@@ -86,6 +88,12 @@ def dead_update(history: History, limits: Thresholds) -> RunFinding | None:
     else:
         return None
     return _dead(history, what, advice, points, name, began(history.all(name), lambda value: value <= dead))
+
+
+def _decays(rates: list[Point], dead: float) -> bool:
+    """The end of a schedule: the rate was alive and still falls from step to step."""
+    falls = all(later.value < earlier.value for earlier, later in pairwise(rates[-3:]))
+    return falls and any(point.value > dead for point in rates)
 
 
 def _dead(history: History, what: str, advice: str, points: list[Point], name: str, since: int) -> RunFinding:

@@ -1,7 +1,7 @@
 // Line charts over steps and bar charts over token positions.
 
 import { cssColour, h, sizeCanvas } from "./dom.js";
-import { number } from "./format.js";
+import { count, number, percent } from "./format.js";
 
 function extremes(columns) {
   let low = Infinity;
@@ -16,22 +16,52 @@ function extremes(columns) {
   return [low, high];
 }
 
-// What an axis spans: never nothing, and nothing negative for a count that is always zero.
+// What an axis of values spans: never nothing; a value that never changes is shown against zero.
 function extent(columns) {
   const [low, high] = extremes(columns);
   if (low > high || (low === 0 && high === 0)) return [0, 1];
-  return low === high ? [low - 0.5, high + 0.5] : [low, high];
+  return low === high ? [Math.min(low, 0), Math.max(high, 0)] : [low, high];
 }
 
-// Round numbers over a range, some four of them; the first and the last enclose it.
-export function roundTicks([low, high]) {
-  const rough = (high - low) / 4;
+// What the axis of steps spans; a single one stands in the middle.
+function span(columns) {
+  const [first, last] = extremes(columns);
+  if (first > last) return [0, 1];
+  return first === last ? [first - 0.5, last + 0.5] : [first, last];
+}
+
+// Round numbers over a range, about as many as asked for; the first and the last enclose it.
+export function roundTicks([low, high], parts = 4) {
+  const rough = (high - low) / parts;
   const unit = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 2.5, 5, 10].map((factor) => factor * unit).find((size) => size >= rough * (1 - 1e-9));
   const first = Math.floor(low / step + 1e-9);
   const last = Math.ceil(high / step - 1e-9);
   return Array.from({ length: last - first + 1 }, (_, index) => (first + index) * step);
 }
+
+// The same of logarithms: 1, 2 and 5 of each power of ten, over more than two of them the powers alone.
+export function logTicks([low, high]) {
+  const factors = high - low > 2 ? [1] : [1, 2, 5];
+  const every = Math.max(1, Math.ceil((high - low) / 6));
+  const ticks = [];
+  for (let power = Math.floor(low / every) * every; power <= high + every; power += every) for (const factor of factors) ticks.push(power + Math.log10(factor));
+  const [first, last] = [ticks.findLast((tick) => tick <= low + 1e-9), ticks.find((tick) => tick >= high - 1e-9)];
+  return ticks.filter((tick) => tick >= first && tick <= last);
+}
+
+// Those of them that lie within the range.
+export function ticksWithin([low, high], parts) {
+  return roundTicks([low, high], parts).filter((value) => value >= low && value <= high);
+}
+
+// A tick to all its digits: rounded ones would stand at uneven distances.
+export function tickText(value, format) {
+  if (format === percent) return `${number(100 * value, 6)} %`;
+  return format === number ? number(value, 6) : format(value);
+}
+
+const STEP_LABEL = 70; // pixels for the number of a step below the plot
 
 // One series of one or more runs over steps. `events`: {pick(step), hover(step | null)}
 export class StepChart {
@@ -52,16 +82,17 @@ export class StepChart {
   }
 
   // `lines`: [{steps, values, colour}], the first is the current run; `marks`: damaged steps
-  show(lines, current, marks, format = number) {
+  // `log`: the values are logarithms to base 10
+  show(lines, current, marks, format = number, log = false) {
     Object.assign(this, { lines, current, marks, format });
-    this.domain = extent(lines.map((line) => line.steps));
+    this.domain = span(lines.map((line) => line.steps));
     const values = lines.map((line) => line.values);
     const [low, high] = extent(values);
     const [least, most] = extremes(values);
     const told = least > most ? "no values" : `from ${format(least)} to ${format(most)}`;
     this.canvas.setAttribute("aria-label", `${this.title}, ${lines[0].steps.length} steps, ${told}`);
-    this.range = low > 0 && low < 0.5 * high ? [0, high] : [low, high];
-    this.ticks = this.height > 90 ? roundTicks(this.range) : [];
+    this.range = !log && low > 0 && low < 0.5 * high ? [0, high] : [low, high];
+    this.ticks = this.height > 90 ? (log ? logTicks : roundTicks)(this.range) : [];
     if (this.ticks.length) this.range = [this.ticks[0], this.ticks[this.ticks.length - 1]];
     this.hovered = null;
     this.paint();
@@ -97,19 +128,23 @@ export class StepChart {
     context.clearRect(0, 0, width, height);
     const { ticks } = this;
     context.font = `11px ${cssColour("--sans")}`;
-    this.inset = Math.max(4, ...ticks.map((value) => Math.ceil(context.measureText(this.format(value)).width) + 10));
+    this.inset = Math.max(4, ...ticks.map((value) => Math.ceil(context.measureText(tickText(value, this.format)).width) + 10));
     const x = (step) => this.inset + ((step - this.domain[0]) / (this.domain[1] - this.domain[0])) * (width - this.inset - 4);
-    const y = (value) => height - 7 - ((value - this.range[0]) / (this.range[1] - this.range[0])) * (height - 14);
-    if (ticks.length) this.grid(context, ticks, y, width);
+    const bottom = height - (ticks.length ? 22 : 7); // below are the numbers of the steps
+    const y = (value) => bottom - ((value - this.range[0]) / (this.range[1] - this.range[0])) * (bottom - 7);
+    if (ticks.length) {
+      this.grid(context, ticks, y, width);
+      this.stepNumbers(context, x, width);
+    }
     else {
       context.fillStyle = cssColour("--line");
       context.fillRect(0, height - 1, width, 1);
     }
     for (const line of [...this.lines].reverse()) this.trace(context, line, x, y);
     context.fillStyle = cssColour("--rejected");
-    for (const step of this.marks) context.fillRect(x(step) - 1.5, height - 7, 3, 7);
-    this.marker(context, this.current, x, height, cssColour("--accent"), 2);
-    this.marker(context, this.hovered, x, height, cssColour("--muted"), 1);
+    for (const step of this.marks) context.fillRect(x(step) - 1.5, bottom, 3, 7);
+    this.marker(context, this.current, x, ticks.length ? bottom : height, cssColour("--accent"), 2);
+    this.marker(context, this.hovered, x, ticks.length ? bottom : height, cssColour("--muted"), 1);
     const shown = this.hovered ?? this.current;
     const { steps, values } = this.lines[0];
     const place = shown === null || shown === undefined ? steps.length - 1 : steps.indexOf(shown);
@@ -125,7 +160,21 @@ export class StepChart {
       context.fillStyle = cssColour("--line");
       context.fillRect(this.inset, at, width - this.inset, 1);
       context.fillStyle = cssColour("--muted");
-      context.fillText(this.format(value), this.inset - 8, at + 0.5);
+      context.fillText(tickText(value, this.format), this.inset - 8, at + 0.5);
+    }
+    context.textAlign = "left";
+  }
+
+  // Round steps below the plot, none of them cut off at its ends.
+  stepNumbers(context, x, width) {
+    const parts = Math.max(1, Math.floor((width - this.inset) / STEP_LABEL));
+    context.textBaseline = "bottom";
+    context.textAlign = "center";
+    context.fillStyle = cssColour("--muted");
+    for (const step of ticksWithin(this.domain, parts)) {
+      if (!Number.isInteger(step)) continue;
+      const half = context.measureText(count(step)).width / 2;
+      context.fillText(count(step), Math.min(Math.max(x(step), half), width - half), this.height);
     }
     context.textAlign = "left";
   }

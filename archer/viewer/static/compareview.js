@@ -38,7 +38,7 @@ export class CompareView {
     this.table = new DataTable("Distinct tokens on both sides", [], { page: 30, sort: { key: "size", descending: true } });
     this.node = h(
       "section",
-      { class: "view compareview" },
+      { class: "view compareview pending" },
       h("div", { class: "worktitle" }, h("h1", {}, "Compare"), this.common, button("Swap sides", () => this.swap(), { class: "quiet" })),
       this.figures,
       this.prompts.node,

@@ -26,6 +26,11 @@ export function wholeSlice(text, from, to) {
   return text.slice(inside(from) ? from + 1 : from, inside(to) ? to - 1 : to);
 }
 
+// A metric's name as people say it.
+export function spoken(name) {
+  return name.replaceAll("_", " ").replace("log prob", "log-prob");
+}
+
 export function signedNumber(value, digits = 3) {
   return value > 0 ? `+${number(value, digits)}` : number(value, digits);
 }
@@ -34,7 +39,7 @@ export function number(value, digits = 3) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size >= 1e5 || size < 1e-3) return value.toExponential(digits - 1).replace("e+", "e").replace("-", "−").replace("e-", "e−");
+  if (size >= 1e6 || size < 1e-3) return value.toExponential(digits - 1).replace(/\.?0+e/, "e").replace("e+", "e").replaceAll("-", "−");
   const text = size >= 1000 ? Math.round(value).toLocaleString("en-US") : String(Number(value.toPrecision(digits)));
   return text.replace("-", "−");
 }
@@ -46,7 +51,7 @@ export function readNumber(text) {
 }
 
 export function count(value) {
-  return value === null || value === undefined ? "–" : value.toLocaleString("en-US");
+  return value === null || value === undefined ? "–" : value.toLocaleString("en-US").replace("-", "−");
 }
 
 export function percent(value) {

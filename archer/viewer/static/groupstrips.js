@@ -83,7 +83,7 @@ export class GroupStrips {
   // Means of many tokens are smaller than the tokens: their colours are bound by themselves, and it says so.
   scaleOf(pane, scale, pooling, again) {
     const { strip, caption } = pane;
-    const several = strip.perPixel > 1;
+    const several = strip.perPixel >= 1.05; // less reads as one
     if (again) pane.bound = several && pooling === "mean" ? Math.max(boundOf([strip.value]), scale.least) : null;
     caption.hidden = !several && !this.view.zoom;
     const shown = pane.bound === null ? scale : sharedScale(scale.ramp, pane.bound, this.view.gamma ?? 1, scale.least);

@@ -58,7 +58,8 @@ export class Heatmap {
     this.layout = this.layoutOf(this.view.response);
     if (moved && this.node.scrollTop) this.node.scrollTop = 0;
     for (const pane of this.panes) pane.text.show(this.layout, this.view.response);
-    this.viewport = Math.min(this.layout.height + 8, Math.max(300, Math.round(window.innerHeight * 0.56)));
+    const lines = Math.floor(Math.max(300, window.innerHeight * 0.56) / LINE); // whole ones
+    this.viewport = Math.min(this.layout.height + 8, lines * LINE);
     this.node.style.height = `${this.viewport}px`;
     this.sticky.style.height = `${this.viewport}px`;
     this.spacer.style.height = `${this.layout.height + 8}px`;

@@ -20,9 +20,13 @@ export class Legend {
         "div",
         { class: "legendrow" },
         h("div", { class: "ramp" }, this.ramp, this.ticks),
-        swatch(this.missing, "no value", "it was not computed for this token"),
-        swatch(this.masked, "masked", "the token is outside the loss mask"),
-        this.failedBox,
+        h(
+          "div",
+          { class: "swatches" },
+          swatch(this.missing, "no value", "it was not computed for this token"),
+          swatch(this.masked, "masked", "the token is outside the loss mask"),
+          this.failedBox,
+        ),
       ),
       this.meaning,
     );

@@ -52,6 +52,7 @@ class App {
       follow: () => this.toggleFollow(),
     });
     this.main = h("main", { id: "main", tabindex: "-1" });
+    fill(this.main, h("p", { class: "view muted" }, "Reading the run …"));
     this.ticket = 0;
     fill(root, button("To the content", () => this.main.focus(), { class: "skip" }), this.header.node, this.main);
     startTheme(() => this.recolour());
@@ -109,6 +110,7 @@ class App {
       if (state.vs) {
         this.place("compare");
         await this.views.compare.show(context, current);
+        if (current()) this.views.compare.node.classList.remove("pending");
       } else if (state.group === null) {
         this.place("step");
         this.views.step.show(context);
@@ -117,6 +119,7 @@ class App {
         this.shownStep = `${state.run}/${state.step}/${state.group}`;
         this.place("work");
         await this.views.work.show(context, current);
+        if (current()) this.views.work.node.classList.remove("pending");
         const chosen = `${this.shownStep}/${state.response}/${state.token}`;
         if (current() && state.response !== null && this.revealed !== chosen) revealToken(...this.views.work.chosen(), this.main.querySelector(".stickyhead"));
         this.revealed = chosen;

@@ -91,7 +91,7 @@ export class MetricBoard {
 
   chart(key) {
     const title = TRACED.find(([name]) => `trace:${name}` === key)?.[1] ?? key;
-    const chart = new RunChart(title, 150, this.events);
+    const chart = new RunChart(title, 165, this.events);
     chart.node.dataset.metric = key;
     return chart;
   }

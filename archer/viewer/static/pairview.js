@@ -1,7 +1,7 @@
 // Two responses of a group side by side, coloured by one metric and underlined by another; where they part is marked.
 
 import { button, fill, h } from "./dom.js";
-import { count, plural, visibleBlanks } from "./format.js";
+import { count, plural, spoken, visibleBlanks } from "./format.js";
 import { difference } from "./difference.js";
 import { Heatmap } from "./heatmap.js";
 import { isDark } from "./colour.js";
@@ -120,7 +120,7 @@ export class PairView {
   showSummary() {
     const { responses, metrics, under } = this.view;
     const { differs, parts } = this.aligned;
-    const below = metrics[under] === metrics[1] ? "" : ` Line below: ${metrics[under].replaceAll("_", " ")}.`;
+    const below = metrics[under] === metrics[1] ? "" : ` Line below: ${spoken(metrics[under])}.`;
     const [left, right] = responses.map((response) => (parts < response.span ? `“${visibleBlanks(tokenText(response, parts))}”` : "the end"));
     const amount = differs[0].reduce((sum, flag) => sum + flag, 0) + differs[1].reduce((sum, flag) => sum + flag, 0);
     this.summary.textContent = amount

@@ -32,7 +32,7 @@ function draw(context, element, budget) {
   if (style.display === "none" || style.visibility === "hidden" || Number(style.opacity) === 0) return;
   if (element.parentElement?.matches("details:not([open])") && !element.matches("summary")) return; // folded away
   const box = element.getBoundingClientRect();
-  if (style.clipPath !== "none" || element.classList.contains("nopicture")) return;
+  if (style.clipPath !== "none" || element.matches('.nopicture, input[type="range"]')) return;
   boxOf(context, style, box);
   if (element instanceof HTMLCanvasElement) {
     if (box.width && box.height && element.width && element.height) context.drawImage(element, box.left, box.top, box.width, box.height);
@@ -83,7 +83,7 @@ function ink(context, style) {
 }
 
 function field(context, element, style, box) {
-  if (element.type === "range" || element.type === "checkbox") return;
+  if (element.type === "checkbox") return;
   ink(context, style);
   const shown = element instanceof HTMLSelectElement ? (element.selectedOptions[0]?.textContent ?? "") : element.value || element.placeholder || "";
   context.fillText(shown, box.left + parseFloat(style.paddingLeft) + 1, box.top + box.height / 2, Math.max(box.width - 4, 1));

@@ -21,7 +21,7 @@ export class PromptView {
     this.lead = h("p", { class: "lead", role: "status" });
     this.notes = h("div");
     this.text = h("pre", { class: "promptwhole", dir: "ltr" });
-    this.charts = SERIES.map(([key, title, format]) => ({ key, format, chart: new StepChart(title, 150, { pick: (step) => this.open(step), hover: (step) => this.hover(step) }) }));
+    this.charts = SERIES.map(([key, title, format]) => ({ key, format, chart: new StepChart(title, 165, { pick: (step) => this.open(step), hover: (step) => this.hover(step) }) }));
     this.grid = h("div", { class: "charts" }, this.charts.map(({ chart }) => chart.node));
     this.table = new DataTable("Groups of this prompt", [], { page: 50, pick: (row) => this.openGroup(row), empty: "No step indexed so far holds this prompt." });
     this.node = h(

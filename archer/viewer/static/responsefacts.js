@@ -1,6 +1,6 @@
 // What is known of a response beside its tokens: verdict and what it rests on, and its means with their signs.
 
-import { count, number, signedNumber, visible } from "./format.js";
+import { count, number, signedNumber, spoken, visible } from "./format.js";
 import { h } from "./dom.js";
 import { verdictMark } from "./stepview.js";
 
@@ -10,7 +10,7 @@ function means(head, row) {
   return head.metrics
     .filter(({ name }) => HEADLINE.includes(name))
     .map(({ name, ramp }) => {
-      const label = name.replaceAll("_", " ");
+      const label = spoken(name);
       if (ramp !== "diverging") return `mean ${label} ${number(head.mean(row, name))}`;
       return `mean ${label} ${signedNumber(head.mean(row, name))} (|${label}| ${number(head.mean(row, name, true))})`;
     });
@@ -47,6 +47,6 @@ export function responseTitle(head, row, brief = false) {
     verdictMark(head.verdict(row)),
     ` Response ${row} `,
     h("span", { class: "lead" }, facts.join(" · ")),
-    brief ? h("div", { class: "brief" }, why, h("span", { class: "lead" }, means(head, row).slice(0, 2).join(" · "))) : why,
+    h("div", { class: "brief" }, why, brief && h("span", { class: "lead" }, means(head, row).slice(0, 2).join(" · "))),
   ];
 }

@@ -6,7 +6,8 @@ export function revealToken(heatmap, token, sticky) {
   requestAnimationFrame(() => {
     const point = heatmap.pointOf(token);
     if (!point) return;
-    const top = (sticky?.offsetHeight ?? 0) + 8;
+    const stays = sticky && getComputedStyle(sticky).position === "sticky";
+    const top = (stays ? sticky.offsetHeight : 0) + 8;
     if (point.clientY >= top && point.clientY <= window.innerHeight - 40) return;
     window.scrollBy(0, point.clientY - Math.max(top + 60, window.innerHeight * (point.clientY < top ? 0.4 : 0.7)));
   });

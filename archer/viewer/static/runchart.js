@@ -23,7 +23,7 @@ export class RunChart extends StepChart {
     this.told = lines;
     this.tell = format;
     const drawn = log ? lines.map((line) => ({ ...line, values: line.values.map((value) => (value > 0 ? Math.log10(value) : null)) })) : lines;
-    this.show(drawn, null, marks, log ? (value) => format(10 ** value) : format);
+    this.show(drawn, null, marks, log ? (value) => format(value === null ? null : 10 ** value) : format, log);
     this.canvas.dataset.painted = String(lines.length);
   }
 

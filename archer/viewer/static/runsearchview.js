@@ -16,8 +16,8 @@ const WORDS = ["wait", "but", "however", "hmm", "alternatively", "let me check",
 const CHARTS = [
   ["matches", "Matches", count],
   ["rate", "Matches per 1,000 tokens", number],
-  ["entropy", "Mean entropy of the matches (nats)", number],
-  ["influence", "Mean influence of the matches (signed)", number],
+  ["entropy", "Their mean entropy (nats)", number],
+  ["influence", "Their mean influence (signed)", number],
 ];
 const MAX_LISTED = 2000;
 
@@ -38,10 +38,10 @@ export class RunSearchView {
     this.spellings = h("p", { class: "spellings" });
     this.problems = h("div");
     const events = { pick: (step) => this.openStep(step), hover: (step) => this.hover(step) };
-    this.charts = CHARTS.map(([key, title, format]) => ({ key, format, chart: new StepChart(title, 150, events) }));
+    this.charts = CHARTS.map(([key, title, format]) => ({ key, format, chart: new StepChart(title, 165, events) }));
     this.grid = h("div", { class: "charts" }, this.charts.map(({ chart }) => chart.node));
     this.list = new TokenList("Matches", store, (token) => token.step, { page: 40, empty: "No match." });
-    this.listed = h("div", { class: "sectionhead" }, h("h2", {}, "Where"), (this.amount = h("span", { class: "matches" })), this.list.table.csvButton(() => "archer-search.csv"));
+    this.listed = h("div", { class: "sectionhead" }, h("h2", {}, "Where"), (this.amount = h("span", { class: "amount" })), this.list.table.csvButton(() => "archer-search.csv"));
     this.found = h("div", {}, this.spellings, this.grid, this.listed, this.list.node);
     this.node = h(
       "section",
@@ -116,6 +116,7 @@ export class RunSearchView {
       const tokens = sum(`${name}_tokens`);
       return tokens ? known.reduce((total, result) => total + (result[name] ?? 0) * result[`${name}_tokens`], 0) / tokens : null;
     };
+    if (!sum("matches")) return `No match in ${plural(sum("of_responses"), "response")} · ${scope}`;
     return `${plural(sum("matches"), "match").replace("matchs", "matches")} in ${count(sum("responses"))} of ${plural(sum("of_responses"), "response")} · ${scope} · mean entropy ${number(mean("entropy"))} · mean influence ${number(mean("influence"))} over ${plural(sum("influence_tokens"), "scored token")}`;
   }
 
@@ -137,6 +138,8 @@ export class RunSearchView {
     const listed = known.flatMap(({ examples }) => examples).slice(0, MAX_LISTED);
     const total = known.reduce((sum, { matches }) => sum + matches, 0);
     this.amount.textContent = listed.length < total ? `${count(listed.length)} of ${count(total)}: up to 40 a step, from as many responses as there are` : `all ${count(total)}`;
+    const none = total === 0;
+    for (const node of [this.grid, this.listed, this.list.node]) node.hidden = none;
     this.list.show(listed, Array.from(new Set(listed.flatMap(({ values: held }) => Object.keys(held)))), true);
   }
 

@@ -1,8 +1,8 @@
 // Points over two numbers on a canvas. Dragging draws a rectangle, a click takes the nearest point.
 
-import { cssColour, h, sizeCanvas } from "./dom.js";
+import { cssColour, fill, h, sizeCanvas } from "./dom.js";
 import { number } from "./format.js";
-import { roundTicks } from "./chart.js";
+import { ticksWithin } from "./chart.js";
 
 const EDGE = { left: 58, right: 10, top: 10, bottom: 30 };
 const REACH = 12; // pixels between a click and the point it means
@@ -23,9 +23,10 @@ function bounds(values, share) {
   return { range: [low - room, high + room], beyond: values.reduce((sum, value) => sum + (value < low || value > high ? 1 : 0), 0) };
 }
 
-// Round numbers that lie within a range.
-function inside([low, high]) {
-  return roundTicks([low, high]).filter((value) => value >= low && value <= high);
+function dot(colour) {
+  const node = h("i", { class: "dot", "aria-hidden": "true" });
+  node.style.background = colour;
+  return node;
 }
 
 // `events`: {pick(index), brush({x: [low, high], y: [low, high]} | null), hover(index | null)}
@@ -34,7 +35,8 @@ export class Scatter {
     Object.assign(this, { height, events, rectangle: null });
     this.canvas = h("canvas", { role: "img", class: "scatter" });
     this.readout = h("span", { class: "readout" });
-    this.node = h("div", { class: "scatterbox" }, this.canvas, this.readout);
+    this.key = h("p", { class: "scatterkey" });
+    this.node = h("div", { class: "scatterbox" }, this.key, this.canvas, this.readout);
     this.canvas.addEventListener("pointerdown", (event) => this.down(event));
     this.canvas.addEventListener("pointermove", (event) => this.move(event));
     this.canvas.addEventListener("pointerup", (event) => this.up(event));
@@ -42,13 +44,15 @@ export class Scatter {
     new ResizeObserver(() => this.node.clientWidth !== this.painted && this.paint()).observe(this.node);
   }
 
-  // Returns how many points lie beyond the axes. `plot`: {x, y, colours: [css], kinds: Uint8Array into colours, rings?: Uint8Array, labels: [x, y], say(index)}
+  // Returns how many points lie beyond the axes. `plot`: {x, y, colours: [css], names: [what each colour is], kinds: Uint8Array into colours, rings?: Uint8Array, labels: [x, y], say(index)}
   show(plot) {
     this.plot = plot;
     this.rectangle = null;
     const [across, up] = [bounds(plot.x, TAIL), bounds(plot.y, TAIL)];
     this.range = { x: across.range, y: up.range };
     this.canvas.setAttribute("aria-label", `${plot.labels[1]} over ${plot.labels[0]}, ${plot.x.length} points`);
+    const present = new Set(plot.kinds);
+    fill(this.key, plot.names.map((name, kind) => present.has(kind) && h("span", {}, dot(plot.colours[kind]), name)), plot.rings?.some(Boolean) && h("span", {}, h("i", { class: "ring" }), "truncated"));
     this.paint();
     return across.beyond + up.beyond;
   }
@@ -81,14 +85,12 @@ export class Scatter {
     const { x, y, colours, kinds, rings } = this.plot;
     const size = x.length > 4000 ? 2 : x.length > 800 ? 3 : 6;
     context.globalAlpha = x.length > 800 ? 0.55 : 0.8;
-    colours.forEach((colour, kind) => {
-      context.fillStyle = colour;
-      for (let index = 0; index < x.length; index += 1) {
-        if (kinds[index] !== kind) continue;
-        const [left, top] = this.toScreen(x[index], y[index]);
-        context.fillRect(left - size / 2, top - size / 2, size, size);
-      }
-    });
+    // In the order of the points: one kind painted after the other would hide it.
+    for (let index = 0; index < x.length; index += 1) {
+      context.fillStyle = colours[kinds[index]];
+      const [left, top] = this.toScreen(x[index], y[index]);
+      context.fillRect(left - size / 2, top - size / 2, size, size);
+    }
     context.globalAlpha = 1;
     context.strokeStyle = cssColour("--ink");
     for (let index = 0; rings && index < x.length; index += 1) {
@@ -110,11 +112,11 @@ export class Scatter {
     context.fillStyle = cssColour("--muted");
     context.textBaseline = "top";
     context.textAlign = "center";
-    for (const value of inside(this.range.x)) context.fillText(number(value, 2), this.toScreen(value, 0)[0], bottom + 4);
+    for (const value of ticksWithin(this.range.x, Math.max(2, Math.floor(width / 140)))) context.fillText(number(value, 2), this.toScreen(value, 0)[0], bottom + 4);
     context.fillText(labels[0], EDGE.left + (width - EDGE.left - EDGE.right) / 2, bottom + 17);
     context.textAlign = "right";
     context.textBaseline = "middle";
-    for (const value of inside(this.range.y)) context.fillText(number(value, 2), EDGE.left - 6, this.toScreen(0, value)[1]);
+    for (const value of ticksWithin(this.range.y, 6)) context.fillText(number(value, 2), EDGE.left - 6, this.toScreen(0, value)[1]);
     context.textAlign = "center";
     context.save();
     context.translate(12, (EDGE.top + bottom) / 2);

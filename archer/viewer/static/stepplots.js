@@ -6,6 +6,7 @@ import { Scatter } from "./scatter.js";
 import { TokenList } from "./tokenlist.js";
 
 const LISTED = 100;
+const VERDICTS = { accepted: "--accepted", rejected: "--rejected", unjudged: "--muted", "no verdict": "--muted" };
 
 export class StepPlots {
   constructor(store, source) {
@@ -64,16 +65,20 @@ export class StepPlots {
     fill(this.body, this.tokens.node, this.listed, this.list.node);
     this.listed.textContent = "";
     this.list.node.hidden = true;
-    const verdicts = ["accepted", "rejected", "unjudged", null];
     const beyond = this.tokens.show({
       x: arrays.x,
       y: arrays.y,
-      colours: ["--accepted", "--rejected", "--muted", "--muted"].map(cssColour),
-      kinds: Uint8Array.from(arrays.row, (row) => verdicts.indexOf(this.head.verdict(row))),
+      ...this.verdictsOf(arrays.row),
       labels: ["entropy (nats)", "influence"],
       say: (index) => `response ${arrays.row[index]} (${this.head.verdict(arrays.row[index]) ?? "no verdict"}), token ${arrays.position[index]}: entropy ${number(arrays.x[index])}, influence ${number(arrays.y[index])}`,
     });
     if (beyond) this.note.textContent = `${this.said} ${count(beyond)} far points are drawn at the edge.`;
+  }
+
+  // The colour of each point, and what the colours mean.
+  verdictsOf(rows) {
+    const known = Object.keys(VERDICTS);
+    return { colours: Object.values(VERDICTS).map(cssColour), names: known, kinds: Uint8Array.from(rows, (row) => known.indexOf(this.head.verdict(row) ?? "no verdict")) };
   }
 
   openToken(index) {
@@ -102,13 +107,11 @@ export class StepPlots {
     const left = head.size - rows.length;
     const cut = rows.filter((row) => head.fact(row, "truncated")).length;
     this.note.textContent = `${count(rows.length)} responses${left ? `, ${count(left)} without a reward left out` : ""}. ${head.rows.truncated ? `${count(cut)} truncated ones are framed.` : "This trace does not say which were truncated."} A click opens a response.`;
-    const verdicts = ["accepted", "rejected", null];
     fill(this.body, this.responses.node);
     this.responses.show({
       x: Float64Array.from(rows, (row) => head.fact(row, "length")),
       y: Float64Array.from(rows, (row) => head.fact(row, "reward")),
-      colours: ["--accepted", "--rejected", "--muted"].map(cssColour),
-      kinds: Uint8Array.from(rows, (row) => verdicts.indexOf(head.verdict(row)) < 0 ? 2 : verdicts.indexOf(head.verdict(row))),
+      ...this.verdictsOf(rows),
       rings: Uint8Array.from(rows, (row) => (head.fact(row, "truncated") ? 1 : 0)),
       labels: ["length (tokens)", "reward"],
       say: (index) => `response ${rows[index]}, group ${head.fact(rows[index], "group")}: reward ${number(head.fact(rows[index], "reward"))}, ${count(head.fact(rows[index], "length"))} tokens${head.fact(rows[index], "truncated") ? ", truncated" : ""}`,

@@ -1,7 +1,7 @@
 // Level two, upper half: one step with its groups, all its responses, and what the manifest says of it.
 
 import { chooseSegment, fill, h } from "./dom.js";
-import { bytes, count, moment, number, percent, plural, visible } from "./format.js";
+import { bytes, count, moment, number, percent, plural, spoken, visible } from "./format.js";
 import { DataTable } from "./table.js";
 import { GroupCards } from "./groupcards.js";
 import { linkButton } from "./tokenlist.js";
@@ -109,16 +109,18 @@ export class StepView {
   // A value that must be there and is not a number is a failure of the run, not an absence in the trace.
   failures() {
     const { head } = this;
-    return head.metrics
-      .filter(({ failed }) => failed?.tokens)
-      .map(({ name, failed }) =>
-        h(
-          "p",
-          { class: "notice damaged" },
-          `${plural(failed.tokens, "token")} in ${plural(failed.responses, "response")} have NaN or infinite ${name.replaceAll("_", " ")}: its computation failed there. Means leave them out. See `,
-          failed.rows.map((row) => linkButton(`response ${row}`, () => this.store.go({ group: head.fact(row, "group"), response: row, token: null }), "Open this response")),
-        ),
+    const failing = head.metrics.filter(({ failed }) => failed?.tokens);
+    const causes = Map.groupBy(failing, ({ failed }) => JSON.stringify(failed)); // what fails at the same tokens is told once
+    return Array.from(causes.values(), (metrics) => {
+      const { failed } = metrics[0];
+      const names = metrics.map(({ name }) => spoken(name)).join(", ");
+      return h(
+        "p",
+        { class: "notice damaged" },
+        `${plural(failed.tokens, "token")} in ${plural(failed.responses, "response")} have NaN or infinite ${names}: the computation failed there. Means leave them out. See `,
+        failed.rows.map((row) => linkButton(`response ${row}`, () => this.store.go({ group: head.fact(row, "group"), response: row, token: null }), "Open this response")),
       );
+    });
   }
 
   showResponses(state) {
@@ -140,7 +142,7 @@ export class StepView {
       ...(head.rows.truncated ? [{ key: "truncated", label: "Truncated", text: true, value: (entry) => head.fact(entry.row, "truncated"), cell: (entry) => (head.fact(entry.row, "truncated") ? "truncated" : "") }] : []),
       ...head.metrics.flatMap((metric) => (metric.ramp === "diverging" ? [[metric, false], [metric, true]] : [[metric, false]])).map(([metric, absolute]) => {
         const get = (entry) => head.mean(entry.row, metric.name, absolute);
-        return { key: `mean_${absolute ? "abs_" : ""}${metric.name}`, label: absolute ? `mean |${metric.name}|` : `mean ${metric.name.replaceAll("_", " ")}`, value: get, cell: (entry) => number(get(entry)) };
+        return { key: `mean_${absolute ? "abs_" : ""}${metric.name}`, label: absolute ? `mean |${spoken(metric.name)}|` : `mean ${spoken(metric.name)}`, value: get, cell: (entry) => number(get(entry)) };
       }),
       ...fact("sample_index", "Sample", String),
       ...(head.rows.uid ? [{ key: "uid", label: "uid", text: true, value: (entry) => head.fact(entry.row, "uid"), cell: (entry) => visible(head.fact(entry.row, "uid")) }] : []),

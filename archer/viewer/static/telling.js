@@ -3,7 +3,8 @@
 import { button, fill, h } from "./dom.js";
 import { Heatmap } from "./heatmap.js";
 import { isDark } from "./colour.js";
-import { number } from "./format.js";
+import { meaningOf, readingOf } from "./meaning.js";
+import { number, spoken } from "./format.js";
 import { scaleFor } from "./scales.js";
 import { verdictMark } from "./stepview.js";
 
@@ -27,7 +28,7 @@ export class TellingGroup {
     this.store.go({ step: this.found.step, group: this.found.group, response: row, token });
   }
 
-  async show({ state, timelines }) {
+  async show({ state, timelines, library }) {
     const key = `${state.run}/${timelines[state.run].steps.length}/${isDark()}`;
     if (this.key === key) return;
     this.key = key;
@@ -35,20 +36,25 @@ export class TellingGroup {
     if (this.key !== key) return;
     this.node.hidden = !found;
     if (!found) return;
+    this.why.textContent = `${found.why[0].toUpperCase()}${found.why.slice(1)}.`;
     const head = await this.source.head(state.run, found.step);
+    if (this.key !== key) return;
+    if (head.metric(found.metric).spread.all.count) {
+      const [reading] = meaningOf(found.metric, "", readingOf(library, state.run));
+      this.why.append(` Coloured by ${spoken(found.metric)}. ${reading}`);
+    }
     const rows = [found.row, found.beside].filter((row) => row !== null);
     const shown = await Promise.all(rows.map((row) => this.source.response(head, row)));
     if (this.key !== key) return;
     Object.assign(this, { found, head, shown });
     fill(this.open, button(`Open group ${found.group} of step ${found.step}`, () => this.go(found.row, found.token), { id: "open-telling" }));
-    this.why.textContent = `Coloured by ${found.metric.replaceAll("_", " ")}. ${found.why[0].toUpperCase()}${found.why.slice(1)}.`;
     this.panes.forEach((pane, index) => {
       const response = shown[index];
       pane.node.hidden = !response;
       if (!response) return;
       const { row } = response;
       const mean = head.mean(row, found.metric);
-      fill(pane.title, verdictMark(head.verdict(row)), ` Response ${row} `, h("span", { class: "lead" }, `reward ${number(head.fact(row, "reward"))} · ${head.fact(row, "length")} tokens · mean ${found.metric} ${number(mean)}`));
+      fill(pane.title, verdictMark(head.verdict(row)), ` Response ${row} `, h("span", { class: "lead" }, `reward ${number(head.fact(row, "reward"))} · ${head.fact(row, "length")} tokens · mean ${spoken(found.metric)} ${number(mean)}`));
       pane.heatmap.show({ response, dark: isDark(), panes: [{ values: response.values[found.metric], scale: scaleFor(state, head, found.metric, null, response), keep: null, hits: null }] });
     });
     if (found.token !== null) this.panes[0].heatmap.select(found.token, true);

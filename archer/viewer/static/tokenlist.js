@@ -1,7 +1,7 @@
 // A table of tokens that the server found: in a step's extremes, in a rectangle of a plot, in a search.
 
 import { button, h } from "./dom.js";
-import { count, number, visibleBlanks } from "./format.js";
+import { count, number, spoken, visibleBlanks } from "./format.js";
 import { DataTable } from "./table.js";
 
 const AROUND = 36;
@@ -37,7 +37,7 @@ export class TokenList {
       column("response", "Response", (token) => token.row, String),
       column("position", "Position", (token) => token.position, count),
       { key: "context", label: "Text", text: true, value: (token) => token.text, cell: (token) => contextOf(token.before, token.text, token.after), sortable: false },
-      ...metrics.map((name) => column(name, name.replaceAll("_", " "), (token) => token.values[name] ?? null, (value) => number(value, 4))),
+      ...metrics.map((name) => column(name, spoken(name), (token) => token.values[name] ?? null, (value) => number(value, 4))),
       { key: "verdict", label: "Verdict", text: true, value: (token) => token.verdict, cell: (token) => token.verdict ?? "–" },
     ]);
     this.table.show(tokens);

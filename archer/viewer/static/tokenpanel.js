@@ -2,7 +2,7 @@
 
 import { button, download, fill, h, segmented, select } from "./dom.js";
 import { contextCell, tokenCell } from "./tokencells.js";
-import { count, number, percent } from "./format.js";
+import { count, number, percent, spoken } from "./format.js";
 import { DataTable } from "./table.js";
 import { countMatches, distinct, filterOf, filters, gather, ordered, spread, thirdMetric } from "./tokens.js";
 import { prepare } from "./search.js";
@@ -218,7 +218,7 @@ export class TokenPanel {
       ["token_id", (row) => row.response.ids[row.position]],
     ];
     const table = new DataTable(caption, columns, {
-      empty: filters(this.filter) ? "Nothing passes the filters." : `No token here has a value of ${this.metric.replaceAll("_", " ")}.`,
+      empty: filters(this.filter) ? "Nothing passes the filters." : `No token here has a value of ${spoken(this.metric)}.`,
       sortable: false,
       page: state.k,
       pick: (row) => this.go(row.response.row, row.position),
@@ -245,7 +245,7 @@ export class TokenPanel {
     const others = head.metrics.filter((metric) => metric !== chosen && (!names || names.includes(metric.name)));
     return [chosen, ...others].map((metric) => {
       const get = (row) => row.response.values[metric.name]?.[row.position] ?? NaN;
-      return { key: metric.name, label: metric.name.replaceAll("_", " "), value: get, cell: (row) => failureOf(row.response, metric.name, row.position)?.split(":")[0] ?? number(get(row), 4) };
+      return { key: metric.name, label: spoken(metric.name), value: get, cell: (row) => failureOf(row.response, metric.name, row.position)?.split(":")[0] ?? number(get(row), 4) };
     });
   }
 

@@ -1,7 +1,7 @@
 // What applies to all tokens on the page: search, value range, and how values become colours.
 
 import { button, choose, h } from "./dom.js";
-import { count, number, readNumber } from "./format.js";
+import { count, number, readNumber, spoken } from "./format.js";
 import { filterOf, thirdMetric } from "./tokens.js";
 import { GRAINS } from "./grain.js";
 
@@ -59,7 +59,7 @@ export class Toolbar {
     for (const [node, name] of [[this.search, "q"], [this.lo, "lo"], [this.hi, "hi"]]) if (node.value !== state[name]) node.value = state[name];
     this.regex.setAttribute("aria-pressed", state.regex ? "true" : "false");
     this.case.setAttribute("aria-pressed", state.case ? "true" : "false");
-    const metrics = head.metrics.map((metric) => [metric.name, `${metric.name.replaceAll("_", " ")} range`]);
+    const metrics = head.metrics.map((metric) => [metric.name, `${spoken(metric.name)} range`]);
     choose(this.by, "Metric of the range", metrics, filterOf(state, head).metric, (by) => this.store.go({ by }));
     const unreadable = [state.lo, state.hi].some((text) => text !== "" && readNumber(text) === null);
     this.node.classList.toggle("unreadable", unreadable);
@@ -74,7 +74,7 @@ export class Toolbar {
     choose(this.slots.grain, "Unit of colour", GRAINS, state.grain, (grain) => this.store.go({ grain }));
     const third = thirdMetric(state, head);
     const metrics = [["left", state.left], ["right", state.right], ...(third ? [["third", third]] : [])];
-    const panes = metrics.map(([name, metric]) => [name, `show ${metric.replaceAll("_", " ")}`]);
+    const panes = metrics.map(([name, metric]) => [name, `show ${spoken(metric)}`]);
     const all = paneShown(state, head);
     const pane = all === "both" && NARROW.matches ? "left" : all;
     choose(this.slots.panes, "Panes", NARROW.matches ? panes : [["both", third ? "all panes" : "both panes"], ...panes], pane, (value) => this.store.go({ pane: value }));

@@ -1,7 +1,7 @@
 // All that is known of one token: beside the pointer, at the chosen token, and for screen readers.
 
 import { fill, h } from "./dom.js";
-import { number, visibleBlanks } from "./format.js";
+import { number, spoken, visibleBlanks } from "./format.js";
 import { shades } from "./grain.js";
 import { tokenText } from "./pack.js";
 
@@ -14,10 +14,10 @@ export function tokenFacts(head, response, token, unit) {
     if (!values) continue;
     const value = values[token];
     const text = !response.mask[token] ? "masked" : value !== value ? (failureOf(response, metric.name, token) ?? "no value") : number(value, 4);
-    facts.push([metric.name.replaceAll("_", " "), text]);
+    facts.push([spoken(metric.name), text]);
   }
   if (unit && response.mask[token] && response.text !== undefined) {
-    for (const metric of new Set(unit.metrics)) facts.push([`${unit.grain} mean ${metric.replaceAll("_", " ")}`, number(shades(response, metric, unit.grain)[token], 4)]);
+    for (const metric of new Set(unit.metrics)) facts.push([`${unit.grain} mean ${spoken(metric)}`, number(shades(response, metric, unit.grain)[token], 4)]);
   }
   return facts;
 }

@@ -1,6 +1,6 @@
 // Sentences and lines ranked by the mean of a metric: which step of the reasoning is it?
 
-import { count, signedNumber, visibleBlanks } from "./format.js";
+import { count, signedNumber, spoken, visibleBlanks } from "./format.js";
 import { csv } from "./csv.js";
 import { DataTable } from "./table.js";
 import { fill, h } from "./dom.js";
@@ -53,7 +53,7 @@ export class UnitTable {
     const hidden = [["step", () => head.step], ["response", (unit) => unit.response.row], ["accepted", (unit) => head.fact(unit.response.row, "accepted")], ["first_token", (unit) => unit.first], ["end_token", (unit) => unit.end]];
     const shown = columns.filter(({ key }) => key !== "response").map(({ key, value }) => [key, value]);
     return {
-      node: h("div", { class: "halves" }, halves.map(({ name, table }) => h("div", { class: name }, h("h3", {}, `${name} mean ${metric.replaceAll("_", " ")}`), table.node))),
+      node: h("div", { class: "halves" }, halves.map(({ name, table }) => h("div", { class: name }, h("h3", {}, `${name} mean ${spoken(metric)}`), table.node))),
       csv: () => csv([["list", ({ name }) => name], ...[...hidden, ...shown].map(([key, value]) => [key, ({ unit }) => value(unit)])], halves.flatMap(({ name, table }) => table.visibleRows().map((unit) => ({ name, unit })))),
     };
   }

@@ -1,5 +1,6 @@
 // How the group's text and strips are shown: two responses or two metrics, what lies beside, rendered or not, pooling.
 
+import { spoken } from "./format.js";
 import { hasThird, paneMetrics } from "./tokens.js";
 import { button, choose, chooseSegment, h } from "./dom.js";
 
@@ -36,7 +37,7 @@ export class ViewBar {
     }
     this.line.hidden = !beside || metrics.length < 3;
     if (!this.line.hidden) {
-      const options = [["third", metrics[2]], ["left", metrics[0]]].map(([name, metric]) => [name, `line below: ${metric.replaceAll("_", " ")}`]);
+      const options = [["third", metrics[2]], ["left", metrics[0]]].map(([name, metric]) => [name, `line below: ${spoken(metric)}`]);
       choose(this.line, "Line below the tokens", options, state.line === "left" ? "left" : "third", (line) => this.store.go({ line }));
     }
     this.paid.hidden = !hasThird(head);

@@ -9,6 +9,7 @@ import { PairView } from "./pairview.js";
 import { parseZoom } from "./zoom.js";
 import { prepare, unsearched } from "./search.js";
 import { ResponseView } from "./responseview.js";
+import { spoken } from "./format.js";
 import { paneShown, Toolbar } from "./toolbar.js";
 import { ViewBar } from "./viewbar.js";
 import { countMatches, filterOf, filters, paneMetrics, passing, stripTokens } from "./tokens.js";
@@ -33,7 +34,7 @@ export class WorkView {
     this.panelSlot = h("div");
     this.node = h(
       "section",
-      { class: "view workview" },
+      { class: "view workview pending" },
       this.title.node,
       h("div", { class: "stickyhead" }, this.toolbar.node, h("div", { class: "grid panes" }, this.heads.order, this.heads.nodes)),
       this.strips.node,
@@ -205,7 +206,7 @@ export class WorkView {
     const verdicts = new Set(head.rowsOf(state.group).map((row) => head.verdict(row)));
     const why = absent.includes("influence") && verdicts.size === 1 && !verdicts.has(null) ? ` Influence contrasts accepted with rejected responses, and here all are ${[...verdicts][0]}.` : "";
     this.hint.hidden = !absent.length;
-    this.hint.textContent = `No ${absent.map((name) => name.replaceAll("_", " ")).join(" and ")} was computed for this group.${why}`;
+    this.hint.textContent = `No ${absent.map(spoken).join(" and ")} was computed for this group.${why}`;
   }
 
   // The order is kept while nothing changes, so that rows stay where they are.
