@@ -18,11 +18,9 @@ from archer.integrations.trl import ArcherGRPOTrainer, Tracing  # <-
 
 
 def right(completions, ground_truth, **_):
-    """1 where the last number is the answer."""
+    """1 where the answer is the right one."""
     texts = [completion[0]["content"] for completion in completions]
-    return [
-        float(text.split("=")[-1].strip() == truth) for text, truth in zip(texts, ground_truth, strict=True)
-    ]
+    return [float(f"\\boxed{{{truth}}}" in text) for text, truth in zip(texts, ground_truth, strict=True)]
 
 
 rows = builtin_rows("builtin:arithmetic/train")[:64]

@@ -15,6 +15,7 @@ from torch import Tensor
 from archer.algorithms.token_credit.config import TokenCreditConfig
 from archer.errors import ArcherError
 from archer.influence import Group, InfluenceTracer, Layout
+from archer.influence.modules import output_heads
 from archer.integrations.head import HeadReader
 from archer.integrations.sampled import SampledResponses
 from archer.training.credit import TokenCredit
@@ -57,8 +58,8 @@ class TrainerCredit:
         elif scores is not None:
             group = None if gather is None else torch.distributed.group.WORLD
             self.tracer = InfluenceTracer(model, self.of.tracer_config(), group)
-            head = model.get_output_embeddings()  # trainers fuse it with their log-probs: no module is called
-            self.tracer.modules = [traced for traced in self.tracer.modules if traced.module is not head]
+            heads = output_heads(model)  # trainers fuse them with their log-probs: no module is called
+            self.tracer.modules = [each for each in self.tracer.modules if id(each.module) not in heads]
 
     def cost(self, in_update: bool) -> str:
         """What is to be said of its cost before a run."""

@@ -89,18 +89,19 @@ class TracingTrainerMixin:
         kind = self.accelerator.distributed_type.value  # type: ignore[attr-defined]
         if kind not in PLAIN:
             raise ArcherError(f"models that {kind} shards cannot be traced here; one process or DDP can")
+        self._tokenizer = tokenizer_of(self)
         self.add_callback(_Flushing(self))  # type: ignore[attr-defined]
 
     def training_step(self, model: Any, inputs: Any, *args: Any, **options: Any) -> Tensor:
         """Forward and backward of a micro-batch, captured in the steps that are traced."""
         options_given, state = self.archer_options, self.state  # type: ignore[attr-defined]
-        uids, accepted = self._verdicts(inputs)
         if (state.global_step + 1) % options_given.every:
             return super().training_step(model, inputs, *args, **options)  # type: ignore[misc]
         if self.archer_tracer is None:
             self._begin()
         tracer, accelerator = self.archer_tracer, self.accelerator  # type: ignore[attr-defined]
         assert tracer is not None
+        uids, accepted = self._verdicts(inputs)
         if not self._window and isinstance(tracer, TargetTracer):
             self._aim(tracer)
         labels, first = labels_of(inputs), sum(len(seen.labels) for seen in self._window)
@@ -118,6 +119,8 @@ class TracingTrainerMixin:
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **options: Any) -> Any:
         """The trainer's loss; of a traced micro-batch log-probs and entropies are kept on the way."""
+        verdicts = (self.archer_options.uid_column, self.archer_options.accepted_column)
+        inputs = {name: value for name, value in inputs.items() if name not in verdicts}
         if self._seen is None:
             return super().compute_loss(model, inputs, return_outputs, **options)  # type: ignore[misc]
         loss, outputs = super().compute_loss(model, inputs, True, **options)  # type: ignore[misc]
@@ -148,7 +151,7 @@ class TracingTrainerMixin:
                 f"the batch has no {absent[0]!r}, only {', '.join(inputs)}: set remove_unused_columns=False, "
                 "and let the data collator keep it"
             )
-        uids, accepted = inputs.pop(chosen.uid_column), inputs.pop(chosen.accepted_column)
+        uids, accepted = inputs[chosen.uid_column], inputs[chosen.accepted_column]
         return (
             [uid.item() if isinstance(uid, Tensor) else uid for uid in uids],
             [bool(flag) for flag in accepted],
@@ -174,26 +177,27 @@ class TracingTrainerMixin:
         tracer.clear_target()
         trained = model.training
         model.eval()
+        aimed = False
         try:
             with gradients_set_aside(model):
                 size = self.args.per_device_eval_batch_size  # type: ignore[attr-defined]
                 for begin in range(0, len(mine), size):
                     examples = [target[i] for i in mine[begin : begin + size]]
                     batch = self._prepare_inputs(self.data_collator(examples))  # type: ignore[attr-defined]
-                    self._verdicts(batch)
                     learnt = int((labels_of(batch)[:, 1:] != IGNORED).sum())
                     if not learnt:
                         continue  # its mean loss is 0 / 0
-                    mask = (
-                        batch["attention_mask"]
-                        if "attention_mask" in batch
-                        else torch.ones_like(batch["labels"])
-                    )
+                    mask = batch.get("attention_mask", torch.ones_like(batch["labels"]))
                     with torch.enable_grad(), tracer.capture(Layout.from_mask(mask.bool())):
                         self.compute_loss(model, dict(batch)).backward()
                     tracer.add_to_target(weight=learnt)
+                    aimed = True
         finally:
             model.train(trained)
+        if not aimed:
+            raise ArcherError(
+                "no target example has a label: the data collator gives each token -100, which is not learnt"
+            )
 
     def _score(self, tracer: InfluenceTracer) -> None:
         """Score what was captured since the last optimizer step, before the weights move, and write it."""
@@ -249,7 +253,7 @@ class TracingTrainerMixin:
                 Path(args.output_dir if chosen.output_dir is None else chosen.output_dir),
                 0,
                 chosen.influence,
-                self.processing_class,  # type: ignore[attr-defined]
+                self._tokenizer,
                 {
                     "project": "transformers",
                     "experiment": args.run_name or Path(args.output_dir).name,
@@ -283,6 +287,15 @@ class _Flushing(TrainerCallback):
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         self.on_save()
+
+
+def tokenizer_of(trainer: Any) -> Any:
+    """What turns the trace's tokens into text: the trainer's own, else its data collator's."""
+    if trainer.processing_class is not None:
+        return trainer.processing_class
+    if not hasattr(trainer.data_collator, "tokenizer"):
+        raise ArcherError("a trace holds the text of tokens: give the trainer processing_class=tokenizer")
+    return trainer.data_collator.tokenizer
 
 
 def labels_of(batch: Any) -> Tensor:

@@ -19,6 +19,7 @@ from archer.integrations.grpo import GRPOTracing
 from archer.integrations.options import READING, Tracing
 from archer.integrations.trl_rows import (
     accepting,
+    check_credit,
     check_distribution,
     credit_ahead,
     generation_of,
@@ -50,15 +51,21 @@ class ArcherGRPOMixin:
         self._passes_seen: list[tuple[Tensor, Tensor, tuple[Tensor, Tensor] | None]] | None = None
         check_distribution(self)
         accepting(self)
+        check_credit(self)
         self.add_callback(_Beginning(self))  # type: ignore[attr-defined]
 
     def training_step(self, *args: Any, **options: Any) -> Tensor:
         """TRL generates in here, computes the loss and runs its backward."""
+        self._loss_seen = False
         try:
             loss = super().training_step(*args, **options)  # type: ignore[misc]
         except BaseException:
             self.archer.abandon()
             raise
+        if not self._loss_seen:
+            raise misfit(
+                "computes its loss without _compute_loss, as with use_liger_kernel=True: set it to False"
+            )
         self.archer.after_backward(self.accelerator.sync_gradients)  # type: ignore[attr-defined]
         return loss
 
@@ -129,6 +136,7 @@ class ArcherGRPOMixin:
         return found, reader.factors(ids[:, -keep:])
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+        self._loss_seen = True
         if ROW not in inputs or not torch.is_grad_enabled():
             plain = {name: value for name, value in inputs.items() if name != ROW}
             return super()._compute_loss(model, plain)  # type: ignore[misc]

@@ -56,6 +56,17 @@ def check_distribution(trainer: Any) -> None:
         )
 
 
+def check_credit(trainer: Any) -> None:
+    """Refuse a loss in which a weight does not reach its token."""
+    mode = trainer.archer.options.credit.mode
+    if mode != "none" and trainer.args.importance_sampling_level == "sequence":
+        raise ArcherError(
+            f"token credit ({mode}) cannot reach single tokens under importance_sampling_level='sequence': a "
+            "response has one ratio there, and all its tokens the same gradient; set 'token', or leave "
+            "credit out"
+        )
+
+
 def accepting(trainer: Any) -> int:
     """Which reward function says what is right."""
     names, chosen = list(trainer.reward_func_names), trainer.archer.options.accepted_by

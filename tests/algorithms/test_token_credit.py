@@ -127,6 +127,18 @@ def test_keep_sum_pays_a_response_as_much_as_before(rng, ragged_mask):
             assert torch.allclose(ratio, ratio[:1].expand_as(ratio))
 
 
+@pytest.mark.parametrize("strength", [0.25, 0.5, 1.0])
+def test_strength_goes_in_a_straight_line_from_one_to_weights_of_mean_one(strength, rng, ragged_mask):
+    inputs = inputs_of(rng, torch.ones(N, L, dtype=torch.bool))
+    config = token_credit_config(mode="neg_log_prob", strength=strength, max_weight=100.0)
+    weights = TokenCredit(config, 0).weigh(inputs, 1, range(N)).weights
+    for row in (r for r in range(N) if inputs.judged[r]):
+        surprise = [-float(value) for value in inputs.log_probs[row]]
+        mean = sum(surprise) / L
+        assert weights[row].tolist() == pytest.approx([1 + strength * (s / mean - 1) for s in surprise])
+        assert float(weights[row].mean()) == pytest.approx(1)
+
+
 @pytest.mark.parametrize(("step", "expected"), [(1, 0.8), (3, 0.4), (5, 0.0), (9, 0.0)])
 def test_the_strength_falls_to_none(step, expected):
     assert strength_at(step, 0.8, anneal_steps=4) == pytest.approx(expected)

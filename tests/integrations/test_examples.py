@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from archer.trace.check import check_trace
@@ -20,7 +21,11 @@ def test_trl(in_trl, tmp_path):
     assert "influence: 28 linear modules traced" in said
     for kind in ("entropy", "influence"):
         assert not check_trace(tmp_path / f"{kind}_trace").problems
-    assert [entry.step for entry in TraceReader(tmp_path / "entropy_trace").entries] == [1, 2]
+    sampled = [step.arrays for step in TraceReader(tmp_path / "entropy_trace")]
+    assert [step.accepted.any() and not step.accepted.all() for step in sampled] == [True, True]
+    scored = [step.arrays for step in TraceReader(tmp_path / "influence_trace")]
+    assert len(scored) == 2
+    assert all(np.abs(step.influence[step.response_mask]).max() > 0 for step in scored)
     assert "token_credit/spared_share" in said
 
 

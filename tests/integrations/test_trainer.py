@@ -91,12 +91,13 @@ def trainer(
     }
     plain = archer is None or archer.target is not None
     options = {} if archer is None else {"archer": archer}
+    tokenizer = changes.pop("processing_class", AutoTokenizer.from_pretrained(tiny_reasoner_path()))
     made = kind(
         model=model,
         args=TrainingArguments(**{**settings, **changes}),
         train_dataset=Sums(TEXTS),
         data_collator=collator or (WithoutColumns() if plain else collate),
-        processing_class=AutoTokenizer.from_pretrained(tiny_reasoner_path()),
+        processing_class=tokenizer,
         **options,
     )
     made.train()
@@ -219,6 +220,42 @@ def test_examples_without_labels_are_neither_scored_nor_aimed_at(tmp_path):
     assert [entry.step for entry in reader.entries] == [1, 3]
     trace = reader.read(3).arrays
     assert np.isfinite(trace.influence[trace.response_mask]).all()
+
+
+def test_a_target_without_labels_is_refused(tmp_path):
+    class Blank(WithoutColumns):
+        def __call__(self, rows: list[dict]) -> dict:
+            batch = super().__call__(rows)
+            return {**batch, "labels": torch.full_like(batch["labels"], -100)}
+
+    options = TokenTracing(target=Sums(["4+4=8"]).rows, influence=CONFIG)
+    with pytest.raises(ArcherError, match="no target example has a label"):
+        trainer(tmp_path, options, collator=Blank())
+
+
+def test_the_collators_tokenizer_will_do_and_a_trainer_without_any_is_refused(tmp_path):
+    class Knowing(WithoutColumns):
+        tokenizer = AutoTokenizer.from_pretrained(tiny_reasoner_path())
+
+    options = TokenTracing(target=Sums(["4+4=8"]).rows, influence=CONFIG)
+    trainer(tmp_path, options, collator=Knowing(), processing_class=None)
+    assert TraceReader(tmp_path / "influence_trace").vocab is not None
+    with pytest.raises(ArcherError, match="give the trainer processing_class=tokenizer"):
+        trainer(tmp_path, options, processing_class=None)
+
+
+def test_a_model_is_never_given_the_columns_of_a_contrast(tmp_path):
+    """Nor in an evaluation, nor in a step that is not traced."""
+    seen = set()
+
+    class Watching(TracingTrainer):
+        def __init__(self, *args, model, **options):
+            model.register_forward_pre_hook(lambda _, __, given: seen.update(given), with_kwargs=True)
+            super().__init__(*args, model=model, eval_dataset=Sums(TEXTS), **options)
+
+    options = TokenTracing(uid_column="uid", accepted_column="accepted", influence=CONFIG, every=2)
+    trainer(tmp_path, options, kind=Watching, max_steps=2, eval_strategy="steps", eval_steps=1)
+    assert {"input_ids", "labels"} <= seen and not seen & {"uid", "accepted"}
 
 
 def test_a_batch_without_labels_is_refused_by_name(tmp_path):

@@ -43,10 +43,14 @@ RUNS = {
     "permuted": {"archer": {"credit": {"mode": "spare_confident", "permute": True, "threshold": 0.9}}},
     "off policy": {"archer": {"credit": {"mode": "nthr"}}, "args": OFF_POLICY, "repeat": 2},
     "adapters": {
-        "lora": True,
+        "lora": {"target_modules": "all-linear"},
         "archer": {"credit": {"mode": "nthr"}},
         "args": {**LIVELY, "max_steps": 2, "gradient_checkpointing": True, "beta": 0.1},
         "repeat": 2,
+    },
+    "trained head": {
+        "lora": {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]},
+        "archer": {"credit": {"mode": "influence"}},
     },
     "gaps": {"gaps": True, "archer": {"credit": {"mode": "spare_confident"}}},
     "mixin": {"class": "mixin", "shaped": True, "archer": {"accepted_by": "right", "truth_column": "prompt"}},
@@ -54,6 +58,13 @@ RUNS = {
     "plain": {"args": LIVELY, "repeat": 4, "class": "plain"},
     "which is right?": {"shaped": True, "fails": True},
     "mistakes": {"archer": {"credit": {"mode": "oracle"}}, "fails": True},
+    "one ratio": {
+        "archer": {"credit": {"mode": "spare_confident"}},
+        "args": {"importance_sampling_level": "sequence"},
+        "fails": True,
+    },
+    "one ratio, traced": {"args": {"importance_sampling_level": "sequence"}},
+    "fused loss": {"class": "fused", "fails": True},
     "nothing": {"archer": {"influence": None, "entropy_trace": False}},
 }
 
@@ -223,3 +234,18 @@ def test_what_is_right_must_be_said_where_rewards_are_several(runs):
 
 def test_a_mode_for_the_built_in_task_is_refused(runs):
     assert "choose another mode in another trainer" in runs.log("mistakes")["error"]
+
+
+def test_a_trained_head_is_left_out_of_influence_for_credit(runs):
+    assert not runs.log("trained head")["error"]
+    assert np.isfinite(runs.trace("trained head").credit_score).any()
+
+
+def test_credit_is_refused_where_a_weight_cannot_reach_its_token(runs):
+    """The loss of a response with one ratio is the sum of its weights times that ratio."""
+    assert "spare_confident) cannot reach single tokens" in runs.log("one ratio")["error"]
+    assert_close(runs.trace("one ratio, traced").influence, runs.trace("reading").influence)
+
+
+def test_a_loss_that_goes_past_the_adapter_is_refused(runs):
+    assert "computes its loss without _compute_loss" in runs.log("fused loss")["error"]

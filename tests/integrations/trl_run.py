@@ -44,7 +44,23 @@ class MixedIn(ArcherGRPOMixin, OwnTrainer):
     """The mixin before it."""
 
 
-CLASSES = {"subclass": ArcherGRPOTrainer, "mixin": MixedIn, "plain": GRPOTrainer}
+class FusedLoss(GRPOTrainer):
+    """Its loss is made without TRL's own method."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        return model(input_ids=inputs["completion_ids"]).logits.mean()
+
+
+class TracedFusedLoss(ArcherGRPOMixin, FusedLoss):
+    """The mixin before it."""
+
+
+CLASSES = {
+    "subclass": ArcherGRPOTrainer,
+    "mixin": MixedIn,
+    "fused": TracedFusedLoss,
+    "plain": GRPOTrainer,
+}
 
 
 def tracing(given: dict) -> Tracing:
@@ -118,7 +134,7 @@ def run(fixed: Fixed, given: dict) -> None:
                 train_dataset=Dataset.from_list([{"prompt": t, "ground_truth": "8"} for t in texts]),
                 args=GRPOConfig(**{**settings, **given.get("args", {})}),
                 rollout_func=rollout,
-                peft_config=LoraConfig(target_modules="all-linear") if given.get("lora") else None,
+                peft_config=LoraConfig(**given["lora"]) if "lora" in given else None,
                 **options,
             )
             trainer.train()

@@ -1,4 +1,4 @@
-"""From a mode's weights to those that the loss multiplies advantages by: side, strength, sum, range, control.
+"""From a mode's weights to those that the loss multiplies advantages by: sum, strength, range, side, control.
 
 Pure functions; the order in which they are applied is that of `shaped`.
 """
@@ -27,14 +27,13 @@ def shaped(
 ) -> Tensor:  # [n, L], zero outside the mask
     """Return the weights.
 
-    1. strength s:  w = 1 + s (raw - 1)
-    2. keep_sum:    w is divided by its mean over the response, unless that is 0
+    1. keep_sum:    w is divided by its mean over the response, unless that is 0
+    2. strength s:  w becomes 1 + s (w - 1), which leaves a mean of 1 as it is
     3. range:       w is held in [low, high], which may change the sum again
     4. responses that the credit does not act on: w = 1
     """
-    weights = 1 + strength * (raw - 1)
-    if keep_sum:
-        weights = with_mean_one(weights, mask)
+    weights = with_mean_one(raw, mask) if keep_sum else raw
+    weights = 1 + strength * (weights - 1)
     weights = torch.where(rows[:, None], weights.clamp(low, high), 1.0)
     return torch.where(mask, weights, 0.0)
 
