@@ -9,6 +9,9 @@ operations of a token at context s, forward and backward, without and with gradi
     6 P + 6 L q s     8 P + 8 L q s        (P parameters, L layers, q width of the queries; causal attention)
 
 Seconds are operations over the rate that the measured updates reached; they hold as far as that rate does.
+A decoding step of a replica of p GPUs takes a fixed time a layer and that of reading weights and cache once:
+
+    0.125 ms L + (2 P + rows x context x 4 L kv) / (p x 4.8 TB/s)     (kv width of keys; all bfloat16)
 """
 
 import argparse
@@ -32,7 +35,7 @@ from archer.influence import Group, InfluenceConfig, InfluenceTracer, Layout
 from archer.influence.costs import bytes_per_token
 from archer.influence.modules import traced_modules
 from archer.preflight.machine import checkpoint_bytes, trace_bytes
-from archer.preflight.memory import CHUNK, GIB, influence_bytes, verl_demand
+from archer.preflight.memory import CHUNK, GIB, cache_bytes, influence_bytes, verl_demand
 from archer.preflight.model import ModelFacts, shape_of
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "scaling.md"
@@ -40,6 +43,10 @@ BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 DEVICE = 139 * GIB  # of an H200
 PEAK = 989e12  # its bfloat16 operations a second, dense
 RATE = 300e12  # what an update reached of it, between the measured 284 and 397
+BANDWIDTH = 4.8e12  # bytes a second from its memory
+LAYER = 0.125e-3  # seconds of a decoding step that are no reading, a layer: from the first measured point
+INFLUENCE = 0.04  # of an update; its operations are fewer, the rest is launches
+TRACING = 0.6 / (1024 * 8192)  # seconds of the driver a token, both traces, padding included
 PROMPT, RESPONSE, GROUPS, GROUP = 1024, 32 * 1024, 64, 16
 DEVICES = (8, 16, 32, 64, 128, 512)
 
@@ -115,9 +122,9 @@ def modules_of(name: str) -> list[Any]:
     return traced_modules(facts_of(name).skeleton, InfluenceConfig(enable=True))
 
 
-def exchanged_bytes(name: str) -> int:
+def exchanged_bytes(modules: list[Any], responses: int) -> int:
     """Of a group that crosses ranks: R x D float32 of all modules, whatever the length of its responses."""
-    return 4 * GROUP * sum(module.dim for module in modules_of(name))
+    return 4 * responses * sum(module.dim for module in modules)
 
 
 def capture_operations(name: str) -> int:
@@ -152,7 +159,7 @@ def per_token() -> str:
                 f"{short / RATE * 1e6:.3g} / {long / RATE * 1e6:.3g} µs",
                 f"{extra:.1%}",
                 f"{factor_bytes(name) / 1024:.1f} KiB",
-                f"{exchanged_bytes(name) / 2**20:.0f} MiB",
+                f"{exchanged_bytes(modules_of(name), GROUP) / 2**20:.0f} MiB",
             )
         )
     head = ("shape", "P, 10^9", "GFLOP, 1k", "GFLOP, 33k", "update, 1k / 33k")
@@ -168,7 +175,7 @@ def per_step() -> str:
             (
                 name,
                 gb(tokens * factor_bytes(name)),
-                gb(GROUPS * exchanged_bytes(name)),
+                gb(GROUPS * exchanged_bytes(modules_of(name), GROUP)),
                 gb(trace_bytes(settings(8), 1)),
                 gb(checkpoint_bytes(facts_of(name).shape, "verl")),
             )
@@ -177,18 +184,20 @@ def per_step() -> str:
     return table((*head, "a checkpoint"), rows)
 
 
+def parallel(name: str) -> int:
+    """GPUs of a replica that generates."""
+    return 2 if name == "7B" else 8
+
+
 def per_device() -> str:
-    """Memory of a rank and seconds of an update, by the number of devices."""
+    """Memory of a rank, by the number of devices."""
     rows = []
-    tokens = GROUPS * GROUP * (PROMPT + RESPONSE)
     for name in ("7B", "70B"):
-        parallel = "actor_rollout_ref.rollout.tensor_model_parallel_size=" + ("2" if name == "7B" else "8")
+        replica = f"actor_rollout_ref.rollout.tensor_model_parallel_size={parallel(name)}"
         for devices in DEVICES:
-            config, facts = settings(devices, parallel), facts_of(name)
-            demand = verl_demand(config, facts, DEVICE)
+            demand = verl_demand(settings(devices, replica), facts_of(name), DEVICE)
             updating = {part.name: part.bytes for part in demand.parts if part.updating}
             state = sum(updating[part] for part in ("weights", "gradients", "optimizer"))
-            seconds = tokens * operations(name, PROMPT + RESPONSE, True) / RATE / devices
             rows.append(
                 (
                     name,
@@ -198,11 +207,71 @@ def per_device() -> str:
                     gb(updating["one layer or the logits"]),
                     gb(updating["influence"]),
                     gb(sum(updating.values())) + (" **over**" if demand.peak > DEVICE else ""),
-                    f"{seconds:,.0f} s",
                 )
             )
-    head = ("shape", "GPUs", "state", "activations", "logits", "influence", "update in all", "update")
+    head = ("shape", "GPUs", "state", "activations", "logits", "influence", "update in all")
     return table(head, rows)
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """Responses of one length that one replica generates, `rows` of them at a time."""
+
+    shape: str
+    responses: float
+    prompt: int
+    length: int
+    rows: float
+    gpus: int = 1
+
+    @property
+    def reading(self) -> float:
+        """Seconds of reading weights and cache, the latter at half the length on average."""
+        context = self.prompt + self.length / 2
+        cache = self.responses * self.length * cache_bytes(facts_of(self.shape).shape, 1, 1, 2) * context
+        weights = self.steps * 2 * facts_of(self.shape).shape.parameters
+        return (cache + weights) / (self.gpus * BANDWIDTH)
+
+    @property
+    def steps(self) -> float:
+        """Decoding steps, one after the other."""
+        return max(1.0, self.responses / self.rows) * self.length
+
+    @property
+    def seconds(self) -> float:
+        """In all."""
+        return self.reading + self.steps * LAYER * facts_of(self.shape).shape.layers
+
+
+def generation(name: str, devices: int) -> Decoding:
+    """A replica's share of the step; its cache holds so many responses at their full length."""
+    gpus = parallel(name)
+    share = settings(devices).actor_rollout_ref.rollout.gpu_memory_utilization
+    room = share * DEVICE * gpus - 2 * facts_of(name).shape.parameters
+    rows = room // cache_bytes(facts_of(name).shape, 1, PROMPT + RESPONSE, 2)
+    return Decoding(name, GROUPS * GROUP * gpus / devices, PROMPT, RESPONSE, rows, gpus)
+
+
+def per_phase() -> str:
+    """Seconds of each phase, by the number of devices."""
+    rows = []
+    tokens = GROUPS * GROUP * (PROMPT + RESPONSE)
+    for name in ("7B", "70B"):
+        for devices in DEVICES:
+            decoding = generation(name, devices)
+            update = tokens * operations(name, PROMPT + RESPONSE, True) / RATE / devices
+            cells = (decoding.seconds, update / 4, update, INFLUENCE * update)
+            rows.append(
+                (
+                    name,
+                    str(devices),
+                    f"{min(decoding.rows, decoding.responses):,.0f} of {decoding.responses:,.0f}",
+                    *(f"{seconds:,.0f} s" for seconds in cells),
+                    f"{tokens * TRACING:.1f} s",
+                )
+            )
+    head = ("shape", "GPUs", "rows of a replica at once", "generation", "old log-probs", "update")
+    return table((*head, "influence", "traces, driver"), rows)
 
 
 @dataclass(frozen=True)
@@ -248,6 +317,23 @@ def checked_rates() -> str:
     return table(("update, H200", "measured", f"at {RATE / 1e12:.0f} TFLOP/s", "ratio", "its rate"), rows)
 
 
+GENERATED = (
+    ("decoding.py, 512 steps", Decoding("0.5B", 256, 100, 512, 256), 512 * 3.44e-3),
+    ("a GSM8K step, built-in decoder", Decoding("0.5B", 256, 100, 512, 256), 1.61),
+    ("the same, vLLM alone", Decoding("0.5B", 256, 100, 512, 256), 3.72),
+)
+"""Measured generations of docs/benchmarks.md, the longest response at its limit of 512 tokens."""
+
+
+def checked_generation() -> str:
+    """Measured generations against the estimate."""
+    rows = [
+        (what, f"{measured:.2f} s", f"{point.seconds:.2f} s", f"{point.reading:.2f} s")
+        for what, point, measured in GENERATED
+    ]
+    return table(("generation, H200, 0.5B, 256 rows", "measured", "estimated", "of it reading"), rows)
+
+
 def checked_memory() -> str:
     """What influence added to measured peaks against the estimate."""
     rows = []
@@ -273,8 +359,10 @@ def tables() -> str:
     parts = (
         ("A token", per_token()),
         ("A step of 1,024 responses of 32k tokens", per_step()),
-        ("The same step on 8 to 512 GPUs", per_device()),
-        ("Checked: time", checked_rates()),
+        ("Memory of a GPU for the same step", per_device()),
+        ("Seconds of the same step", per_phase()),
+        ("Checked: the update", checked_rates()),
+        ("Checked: generation", checked_generation()),
         ("Checked: memory", checked_memory()),
     )
     return "\n\n".join(f"### {title}\n\n{text}" for title, text in parts)
@@ -286,14 +374,14 @@ def document(text: str) -> str:
     return f"{before}{BEGIN}\n{tables()}\n{END}{rest.split(END)[1]}"
 
 
-def small_model() -> Qwen2ForCausalLM:
+def small_model(hidden: int = 512) -> Qwen2ForCausalLM:
     """What is measured on the CPU."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
     config = Qwen2Config(
         vocab_size=512,
-        hidden_size=512,
-        intermediate_size=2048,
+        hidden_size=hidden,
+        intermediate_size=4 * hidden,
         num_hidden_layers=4,
         num_attention_heads=8,
         num_key_value_heads=2,
@@ -310,7 +398,9 @@ def capture(tracer: InfluenceTracer, rows: Iterable[int], length: int) -> None:
         tracer.model.zero_grad()
 
 
-GROUP_OF_ALL = Group("g", tuple(range(GROUP)), tuple(row % 2 == 0 for row in range(GROUP)))
+def group_of(responses: int) -> Group:
+    """All of them, accepted and rejected in turn."""
+    return Group("g", tuple(range(responses)), tuple(row % 2 == 0 for row in range(responses)))
 
 
 def measure() -> Iterator[str]:
@@ -321,28 +411,49 @@ def measure() -> Iterator[str]:
     for length in (64, 128, 256, 512):
         tracer, spent = InfluenceTracer(model, options), []
         for _ in range(3):
-            capture(tracer, GROUP_OF_ALL.rows, length)
+            capture(tracer, range(GROUP), length)
             held = 0
             for batch in tracer.captured:
                 own = {id(factor): factor.nbytes for factor in (*batch.u.values(), *batch.v.values())}
                 held += sum(own.values())
             begin = time.process_time()
-            tracer.scores([GROUP_OF_ALL])
+            tracer.scores([group_of(GROUP)])
             spent.append(time.process_time() - begin)
         tokens = GROUP * length
         micro = sorted(spent)[1] / tokens * 1e6
         yield f"{tokens:6d} tokens: {held / tokens:.0f} bytes a token held, scores {micro:.1f} µs a token"
-    yield f"estimated: {4 * GROUP * sum(module.dim for module in modules):,} bytes exchanged for a group"
-    for length in (16, 128):
+    for crossing in CROSSINGS:
         with tempfile.TemporaryDirectory() as folder:
-            multiprocessing.spawn(_rank, (length, folder), nprocs=2)
-            sent = (Path(folder) / "sent").read_text()
-        yield f"{GROUP * length:6d} tokens on two ranks: {int(sent):,} bytes given to collectives"
+            multiprocessing.spawn(_rank, (crossing, folder), nprocs=crossing.ranks)
+            sent = int((Path(folder) / "sent").read_text())
+        estimate = exchanged_bytes(traced_modules(small_model(crossing.hidden), options), crossing.responses)
+        yield f"{crossing}: {sent:,} bytes given to collectives, estimated {estimate:,}"
 
 
-def _rank(rank: int, length: int, folder: str) -> None:
-    """Score a group whose responses lie on both ranks, and note what one of them gave away."""
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+@dataclass(frozen=True)
+class Crossing:
+    """A group whose responses are spread over ranks."""
+
+    ranks: int
+    hidden: int
+    responses: int
+    length: int
+
+
+CROSSINGS = (
+    Crossing(ranks=2, hidden=512, responses=16, length=16),
+    Crossing(ranks=2, hidden=512, responses=16, length=128),
+    Crossing(ranks=2, hidden=256, responses=16, length=16),
+    Crossing(ranks=2, hidden=512, responses=4, length=16),
+    Crossing(ranks=3, hidden=512, responses=16, length=16),
+)
+
+
+def _rank(rank: int, crossing: Crossing, folder: str) -> None:
+    """Score the group whose responses lie on all ranks, and note what the first of them gave away."""
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=crossing.ranks
+    )
     sent = []
     for name in ("all_reduce", "all_gather"):
         real = getattr(distributed, name)
@@ -352,9 +463,10 @@ def _rank(rank: int, length: int, folder: str) -> None:
             return real(*tensors, **options)
 
         setattr(distributed, name, counted)
-    tracer = InfluenceTracer(small_model(), InfluenceConfig(enable=True), distributed.group.WORLD)
-    capture(tracer, GROUP_OF_ALL.rows[rank::2], length)
-    tracer.scores([GROUP_OF_ALL])
+    model = small_model(crossing.hidden)
+    tracer = InfluenceTracer(model, InfluenceConfig(enable=True), distributed.group.WORLD)
+    capture(tracer, range(rank, crossing.responses, crossing.ranks), crossing.length)
+    tracer.scores([group_of(crossing.responses)])
     if rank == 0:
         (Path(folder) / "sent").write_text(str(sum(sent)))
     distributed.destroy_process_group()

@@ -45,15 +45,18 @@ NEW_IN_2_1 = (
 )
 
 
-def make_batch(rows: int, length: int, seed: int, off_policy: bool = False) -> dict[str, Any]:
+def make_batch(
+    rows: int, length: int, seed: int, off_policy: bool = False, full: bool = False
+) -> dict[str, Any]:
     """A padded float32 batch as a trainer holds it, for `TraceStep.from_batch`.
 
     off_policy: ratios differ from 1 in all but the first of four mini-batches
+    full: every response has `length` tokens
     """
     rng = np.random.default_rng(seed)
     shape = (rows, length)
     lengths = np.clip(rng.lognormal(np.log(length / 3), 0.7, rows).astype(int), 1, length)
-    lengths[0] = length
+    lengths[slice(None) if full else 0] = length
     entropies = rng.gamma(1.2, 0.6, shape).astype(np.float32)
     certain = rng.random(shape, dtype=np.float32) < 0.55
     entropies[certain] *= 0.005
@@ -184,6 +187,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=8192, help="tokens of the longest response")
     parser.add_argument("--steps", type=int, default=3, help="steps to write; the medians are printed")
     parser.add_argument("--off-policy", action="store_true", help="ratios that differ from 1")
+    parser.add_argument("--full", action="store_true", help="every response is the longest")
     parser.add_argument("--fsync", action="store_true", help="bring every file to disk before going on")
     parser.add_argument("--run", type=Path, help="only compare the sizes of this run's steps")
     args = parser.parse_args()
@@ -191,7 +195,7 @@ def main() -> None:
         reader = TraceReader(args.run / "influence_trace")
         print(against_2_0(reader.read(entry.step).arrays for entry in reader.entries))
         return
-    batch = make_batch(args.rows, args.length, seed=0, off_policy=args.off_policy)
+    batch = make_batch(args.rows, args.length, seed=0, off_policy=args.off_policy, full=args.full)
     tokens = int(np.sum(batch["response_mask"]))
     table = Table(title=f"one step of {args.rows} responses x {args.length} tokens ({tokens:,} valid)")
     share = f"of {STEP_SECONDS:.0f} s"

@@ -210,9 +210,9 @@ def trace_bytes(config: TrainConfig, steps: int) -> int:
     total = 0.0
     entropy, influence = config.trainer.entropy_trace, config.trainer.influence_trace
     alone = not entropy.enable or influence.self_contained
-    for trace, number_bytes, share in (  # of a response token; by benchmarks/trace_writer.py --off-policy
-        (entropy, 16, 0.28),
-        (influence, *((24, 0.25) if alone else (9, 0.18))),
+    for trace, number_bytes, share in (  # of a token; by benchmarks/trace_writer.py --off-policy --full
+        (entropy, 16, 0.47),
+        (influence, *((24, 0.48) if alone else (9, 0.44))),
     ):
         total += trace.enable * (steps // trace.write_every * tokens * number_bytes * share)
     return int(total)

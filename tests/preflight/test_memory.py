@@ -1,6 +1,9 @@
 """The memory estimate against what was measured: the CPU's allocator here, an H200's in recorded runs."""
 
+import json
+import runpy
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -38,7 +41,11 @@ from archer.preflight.memory import (
 )
 from archer.preflight.model import ModelFacts, ModelShape, shape_of, with_adapters
 from archer.rewards import RewardResult
+from archer.trace.files import MANIFEST
+from archer.trace.schema import TraceStep
+from archer.trace.writer import TraceWriter
 
+ROOT = Path(__file__).parents[2]
 TOLERANCE = 0.15  # of a measured peak
 PROMPT, RESPONSE, ROWS, MICRO_BATCHES = 16, 112, 8, 2
 CPU = Compute(torch.device("cpu"), torch.float32)
@@ -311,4 +318,31 @@ def test_disk_counts_kept_checkpoints_and_compressed_traces(facts):
     assert kept_checkpoints(compose(["recipe=qwen3_4b_math", "trainer.save_freq=-1"]), 500) == 1
     shape = facts("Qwen/Qwen3-0.6B").shape
     assert checkpoint_bytes(shape, "local") == 12 * shape.parameters
-    assert trace_bytes(config, 100) == pytest.approx(100 * 64 * 16 * 8192 * 16 * 0.28, rel=1e-6)
+    assert trace_bytes(config, 100) == pytest.approx(100 * 64 * 16 * 8192 * 16 * 0.47, rel=1e-6)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_traces_take_no_more_than_the_estimate_when_every_response_is_as_long_as_it_may_get(tmp_path, alone):
+    made = runpy.run_path(str(ROOT / "benchmarks" / "trace_writer.py"))
+    batch = made["make_batch"](32, 2048, seed=0, off_policy=True, full=True)
+    whole = TraceStep.from_batch(**batch)
+    kept = {name: value for name, value in batch.items() if name not in ("influence", "advantage")}
+    with (
+        TraceWriter(tmp_path / "entropy", kind="entropy") as entropy,
+        TraceWriter(tmp_path / "influence", kind="influence", beside=entropy) as influence,
+    ):
+        entropy.write(1, TraceStep.from_batch(**kept))
+        influence.write(1, whole, refers=not alone)
+    written = sum(
+        json.loads((tmp_path / kind / MANIFEST).read_text())["bytes"] for kind in ("entropy", "influence")
+    )
+    config = compose(
+        [
+            *("recipe=base", "actor_rollout_ref.model.path=any", "data.train_files=any.jsonl"),
+            *("data.train_batch_size=2", "actor_rollout_ref.actor.ppo_mini_batch_size=2"),
+            *("actor_rollout_ref.rollout.n=16", "data.max_response_length=2048"),
+            *("trainer.entropy_trace.enable=True", "trainer.influence_trace.enable=True"),
+            f"trainer.influence_trace.self_contained={alone}",
+        ]
+    )
+    assert 0.8 * trace_bytes(config, 1) < written < 1.05 * trace_bytes(config, 1)
