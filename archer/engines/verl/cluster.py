@@ -106,10 +106,10 @@ def cores() -> int:
 
 
 def cpus_held(config: TrainConfig, settings: DictConfig) -> int:
-    """CPUs that verl's processes take in Ray's books, whatever they use: a run waits for ever for one too few.
+    """CPUs that verl's processes take in Ray's books, whatever they use: with fewer a run waits for ever.
 
-    Those of every device's bundle, of the queue's storage and of its controller, and one that each of the others
-    needs for a moment, to be placed.
+    Those of every device's bundle, of the queue's storage and of its controller, and one that each of the
+    others needs for a moment, to be placed.
     """
     from verl.single_controller.ray import ResourcePoolManager
 
@@ -148,9 +148,9 @@ def check_cpus(found: float, wanted: int) -> None:
     """Refuse a Ray in which verl's processes would never be placed."""
     if found < wanted:
         raise ArcherError(
-            f"verl's processes take {wanted} CPUs of Ray's, which has {found:g}: the run would wait for ever. "
-            f"They are a number that Ray counts with: give ray_kwargs.ray_init.num_cpus={wanted}, or `ray start "
-            "--num-cpus` to a Ray that is joined; or set "
+            f"verl's processes take {wanted} CPUs of Ray's, which has {found:g}: the run would wait for "
+            f"ever. Ray only counts with the number: set ray_kwargs.ray_init.num_cpus={wanted}, or, where a "
+            f"Ray is joined, `ray start --num-cpus={wanted}`; or set "
             "transfer_queue.backend.SimpleStorage.num_data_storage_units=1."
         )
 

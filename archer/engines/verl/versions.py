@@ -106,9 +106,9 @@ RAY_PROGRAMS = ("core/src/ray/gcs/gcs_server", "core/src/ray/raylet/raylet")
 
 
 def ray_programs_problem() -> list[str]:
-    """What keeps Ray's own programs from being run, and what to do; Ray only tells of a connection that failed.
+    """What keeps Ray's own programs from being run, and what to do; Ray itself tells of a lost connection.
 
-    A wheel that was unpacked or copied by a tool that keeps no modes leaves them without the right to be run.
+    A wheel that was unpacked or copied by a tool that keeps no modes leaves them not executable.
     """
     spec = find_spec("ray")
     folder = None if spec is None or spec.origin is None else Path(spec.origin).parent
