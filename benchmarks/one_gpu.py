@@ -157,7 +157,7 @@ MEASUREMENTS = {
     ),
     "lora": Measurement(2.5, "memory and speed of the LoRA recipe at 1.5B in 24 GB", lora, ("gpu", "model")),
     "tests-vllm": Measurement(
-        4, "engine=local with vLLM", tests("test_cuda_vllm.py", "-k", "local"), (*VLLM, "tests")
+        6, "engine=local with vLLM", tests("test_cuda_vllm.py", "-k", "not verl"), (*VLLM, "tests")
     ),
     "tests-verl": Measurement(
         5,
@@ -255,9 +255,11 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    for one in psutil.wait_procs(started, timeout=2)[1]:  # Ray's programs are in groups of their own
+    left = psutil.wait_procs(started, timeout=2)[1]  # Ray's programs are in groups of their own
+    for one in left:
         with suppress(psutil.NoSuchProcess):
             one.kill()
+    psutil.wait_procs(left, timeout=10)  # the next measurement wants their memory
 
 
 def main() -> None:
