@@ -12,14 +12,13 @@ import argparse
 import json
 import os
 import re
-import statistics
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from gpu_vs_trl import archer_settings, as_table, columns_of, measure, run_archer, workload_options
 from omegaconf import DictConfig, open_dict
-from rich.console import Console
+from sides import archer_settings, columns_of, measure_all, run_archer, workload_options
 
 SIDES = ("verl", "archer-verl", "archer-verl-untraced", "archer-local")
 UNTRACED = ["trainer.entropy_trace.enable=False", "trainer.influence_trace.enable=False"]
@@ -93,21 +92,14 @@ def run_side(options: argparse.Namespace) -> None:
     Path(options.figures).write_text(json.dumps(figures))
 
 
-def main() -> None:
+def main() -> int:
     options = parse()
     if options.side:
         run_side(options)
-        return
-    found: dict[str, Any] = {}
-    for side in options.sides:
-        found[side] = measure(side)
-        print(side, {name: statistics.median(values) for name, values in found[side].items()}, flush=True)
-        if options.out:
-            Path(options.out).write_text(json.dumps(found, indent=1))
-    title = f"{options.prompts_a_step} x {options.responses} x {options.length}, {options.steps} steps"
+        return 0
     columns = ("seconds", "generation", "old_log_prob", "update", "weights", "length", "reward", "memory")
-    Console(width=140).print(as_table(title, columns, found))
+    return measure_all(options, columns, {})
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

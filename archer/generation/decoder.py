@@ -49,7 +49,11 @@ class Decoder:
         self.model, self.limits, self.stop_ids, self.pad_id = model, limits, stop_ids, pad_id
         self.device = stop_ids.device
         self.graphs = graphs and self.device.type == "cuda"
-        self._memory: tuple[SlotCache, Lines] | None = None
+        # made at once and kept, for recorded graphs know where it is: what is free is what others may take
+        self._cache = SlotCache(
+            model, limits.max_num_seqs, limits.max_prompt_length + limits.max_response_length
+        )
+        self._lines = Lines(limits.max_num_seqs, limits.max_response_length, self.device)
         self._recorded: dict[tuple[int, SamplingParams], Callable[[], None]] = {}
         self._pool: Any = None  # memory that all graphs share
 
@@ -58,7 +62,7 @@ class Decoder:
         self, prompts: Sequence[Prompt], n: int, params: SamplingParams, streams: SampleStreams
     ) -> Responses:
         """Return n responses per prompt, those of a prompt in consecutive rows."""
-        cache, lines = self.memory()
+        cache, lines = self._cache, self._lines
         out = _Results(len(prompts) * n, self.limits.max_response_length, self.device)
         number = torch.arange(len(prompts) * n)
         names = streams.draws(number // n, number % n).names.tolist()
@@ -84,15 +88,6 @@ class Decoder:
                 for _ in range(LOOK_EVERY):
                     step()
         return out.responses(tuple(prompt for prompt in prompts for _ in range(n)), self.pad_id)
-
-    def memory(self) -> tuple[SlotCache, Lines]:
-        """Make room for as many responses as the limits say, once: recorded graphs keep its addresses."""
-        if self._memory is None:
-            limits = self.limits
-            positions = limits.max_prompt_length + limits.max_response_length
-            cache = SlotCache(self.model, limits.max_num_seqs, positions)
-            self._memory = cache, Lines(limits.max_num_seqs, limits.max_response_length, self.device)
-        return self._memory
 
     def _begin(
         self, prompts: Sequence[Prompt], chosen: list[_Waiting], slots: list[int], cache: SlotCache

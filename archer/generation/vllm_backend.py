@@ -11,6 +11,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -104,6 +105,7 @@ class VllmRollout:
         sampling = self._vllm.SamplingParams(**request_arguments(n, params, self.limits, self.stop_ids))
         seed = streams.seed + streams.first_prompt
         torch.manual_seed(seed)
+        np.random.seed(seed % 2**32)  # its model runner V2 draws a seed for each request
         outputs = self._engine.generate(asked, sampling, use_tqdm=False)
         sampled = [completion for output in outputs for completion in output.outputs]
         responses = _responses(tuple(p for p in prompts for _ in range(n)), sampled, self.pad_id)

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 import psutil
 import torch
-from omegaconf import OmegaConf
 
 from archer.config.root import TrainConfig
+from archer.engines.verl.cluster import ray_cluster
 from archer.engines.verl.translate import on_cpu, ranks, rollout_name
 from archer.engines.verl.versions import LOCAL, ROLLOUTS, check_versions, installed
 from archer.engines.verl.versions import problem as version_problem
@@ -26,7 +26,6 @@ from archer.preflight.model import AdapterShape, ModelFacts, ModelShape
 from archer.preflight.report import Finding, note, ok, problem
 from archer.training.portions import token_budget
 
-RAY_RUNS_HERE = Path("/tmp/ray/ray_current_cluster")  # written by `ray start`
 TIGHT = 0.9  # an estimate above this share of the memory is worth a note
 SPREAD = (
     "Lower actor_rollout_ref.actor.ppo_max_token_len_per_gpu or "
@@ -95,15 +94,6 @@ def check_device(config: TrainConfig) -> Finding:
             "engine=local or engine.device=cpu.",
         )
     return ok("device", f"{wanted} of {found} x {torch.cuda.get_device_name()}")
-
-
-def ray_cluster(config: TrainConfig) -> str | None:
-    """Address of a Ray cluster that the run would join; None where it starts its own."""
-    own = OmegaConf.select(OmegaConf.create(config.engine.verl), "ray_kwargs.ray_init.address")
-    address = own or os.environ.get("RAY_ADDRESS")
-    if address in (None, "auto") and RAY_RUNS_HERE.is_file():
-        return RAY_RUNS_HERE.read_text().strip()
-    return None if address in ("auto", "local") else address
 
 
 def check_memory(config: TrainConfig, facts: ModelFacts) -> Finding:

@@ -77,6 +77,7 @@ def local_demand(config: TrainConfig, facts: ModelFacts, device: str) -> Demand:
     positions = -(-_longest(config) // CACHE_STEP) * CACHE_STEP
     static = device == "cuda"  # kept between steps, with a row for scrap
     cached = cache_bytes(shape, rows + static, positions, width)
+    recorded = drawing_bytes(shape, rows, nucleus) if static and not rollout.enforce_eager else 0
     tokens = _micro_batch(config)
     saved = bool(config.actor_rollout_ref.model.enable_gradient_checkpointing)
     layer = inside_layer_bytes(shape, tokens, width, saved, facts.adapters)
@@ -87,6 +88,7 @@ def local_demand(config: TrainConfig, facts: ModelFacts, device: str) -> Demand:
             *_local_state(config, facts, width),
             Part("KV cache", cached, True, static),
             Part("drawing tokens", decoding_bytes(shape, rows, prompts, width, nucleus), True, False),
+            Part("recorded graphs", recorded, False, True),
             Part("activations", kept, False, True),
             Part("one layer or the logits", max(layer, head), False, True),
             Part("influence", influence_bytes(config, facts, width), False, True),
@@ -316,14 +318,20 @@ def cache_bytes(shape: ModelShape, rows: int, positions: int, width: int) -> int
 
 
 def decoding_bytes(shape: ModelShape, rows: int, prompt_tokens: int, width: int, nucleus: bool) -> int:
-    """What sampling needs beside the cache, the larger of two.
-
-    At the prompts, inside one layer: a T (2 h + 3 i). At the drawing of a token, for each row and entry of
-    the vocabulary: 20 bytes (logits, scaled, log-probs, the distribution function in float64), and 20 more
-    where nucleus sampling sorts them.
+    """What sampling needs beside the cache, the larger of two: at the prompts, inside one layer,
+    a T (2 h + 3 i); or at the drawing of a token.
     """
     prompts = width * prompt_tokens * (2 * shape.hidden + 3 * shape.intermediate)
-    return max(prompts, (40 if nucleus else 20) * rows * shape.vocabulary)
+    return max(prompts, drawing_bytes(shape, rows, nucleus))
+
+
+def drawing_bytes(shape: ModelShape, rows: int, nucleus: bool) -> int:
+    """At the drawing of a token, for each row and entry of the vocabulary: 20 bytes (logits, scaled,
+    log-probs, the distribution function in float64), and 20 more where nucleus sampling sorts them.
+
+    CUDA graphs keep that memory to themselves: nothing else may have it while the policy is updated.
+    """
+    return (40 if nucleus else 20) * rows * shape.vocabulary
 
 
 def check_token_kernel(config: TrainConfig, facts: ModelFacts) -> list[Finding]:

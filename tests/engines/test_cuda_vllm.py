@@ -5,6 +5,7 @@ Skipped where there is no CUDA device or no vLLM.
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -12,8 +13,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoConfig, LlamaConfig, LlamaForCausalLM
 
+from archer.data.builtin import tiny_reasoner_path
 from archer.trace.check import check_trace
+from archer.trace.reader import TraceReader
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available() or find_spec("vllm") is None, reason="needs a CUDA device and vLLM"
@@ -68,3 +72,27 @@ def test_a_run_with_vllm_samples_from_the_policys_weights_traces_and_resumes(tmp
     for kind in ("entropy_trace", "influence_trace"):
         report = check_trace(tmp_path / kind)
         assert report.whole and len(report.steps) == 4
+
+
+def sampled(run: Path) -> list[list[int]]:
+    """The tokens of the first step's responses."""
+    step = TraceReader(run / "entropy_trace").read(1).arrays
+    return [row[mask].tolist() for row, mask in zip(step.responses, step.response_mask, strict=True)]
+
+
+def test_a_model_that_vllm_runs_by_its_other_model_runner_samples_from_the_policys_weights(tmp_path):
+    """vLLM takes its model runner V2 for Llama and Qwen3, V1 for the embedded model's architecture."""
+    model = tmp_path / "model"
+    shutil.copytree(tiny_reasoner_path(), model)
+    sizes = AutoConfig.from_pretrained(model).to_dict()
+    names = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+    torch.manual_seed(0)
+    llama = LlamaForCausalLM(LlamaConfig(**{n: sizes[n] for n in names}, max_position_embeddings=256))
+    llama.save_pretrained(model)
+    settings = ["recipe=arithmetic", f"actor_rollout_ref.model.path={model}"]
+    for folder in ("first", "second"):
+        steps = train(tmp_path / folder, 2, *ENGINES["local"], *settings)
+        assert all(step["training/rollout_probs_diff_mean"] < 0.02 for step in steps)
+    pairs = zip(sampled(tmp_path / "first"), sampled(tmp_path / "second"), strict=True)
+    same = [one == other for one, other in pairs]
+    assert sum(same) > 0.9 * len(same), "the same seed; a rounding may change a response here and there"

@@ -204,6 +204,12 @@ def packable(request, qwen2):
     return qwen2(tied=True, use_sliding_window=True, sliding_window=6, max_window_layers=1)
 
 
+def test_a_decoder_has_its_memory_before_it_samples(qwen2, make_decoder):
+    """So what is free afterwards can be given to others (`engines/local/sizing.py`)."""
+    cache = make_decoder(qwen2(tied=True), slots=5)._decoder._cache
+    assert cache._store.shape[2:4] == (6, 64)  # slots and one for scrap, 12 + 16 positions rounded up
+
+
 @pytest.mark.parametrize("slots", [256, 7, 1])
 @pytest.mark.parametrize("params", [SAMPLED, GREEDY, SamplingParams(temperature=0.8, top_p=0.9, top_k=20)])
 def test_the_decoder_draws_what_plain_decoding_draws_however_few_slots_it_has(

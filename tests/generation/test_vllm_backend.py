@@ -3,8 +3,9 @@
 import sys
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 
@@ -25,7 +26,13 @@ STREAMS = SampleStreams.named(0, "test")
 
 @dataclass
 class Engine:
-    """In the place of `vllm.LLM`: notes what is asked of it, answers with torch's random numbers."""
+    """In the place of `vllm.LLM`: notes what is asked of it, answers with random numbers.
+
+    vLLM draws tokens from torch's, or by a seed from numpy's for each request (its model runner V2, which it
+    takes for Qwen3 and Llama).
+    """
+
+    runner: ClassVar[str] = "V1"
 
     arguments: dict[str, Any]
     calls: list[str] = field(default_factory=list)
@@ -37,7 +44,8 @@ class Engine:
 
     def completion(self, number: int):
         length = 1 + number % 3
-        tokens = torch.randint(5, 50, (length,)).tolist()
+        v1 = self.runner == "V1"
+        tokens = torch.randint(5, 50, (length,)).tolist() if v1 else np.random.randint(5, 50, length).tolist()
         flat = SimpleNamespace(logprobs=[-0.5 * (t + 1) for t in range(length)], start_indices=range(length))
         return SimpleNamespace(
             token_ids=tokens, logprobs=flat, finish_reason="length" if number == 2 else "stop"
@@ -111,7 +119,11 @@ def test_answers_become_responses_in_the_order_of_the_prompts(vllm, qwen2, make_
     assert (found.tokens[~found.mask] == 0).all() and (found.log_probs[~found.mask] == 0).all()
 
 
-def test_the_same_streams_give_the_same_responses_and_others_do_not(vllm, qwen2, make_prompts):
+@pytest.mark.parametrize("runner", ["V1", "V2"])
+def test_the_same_streams_give_the_same_responses_and_others_do_not(
+    vllm, qwen2, make_prompts, monkeypatch, runner
+):
+    monkeypatch.setattr(Engine, "runner", runner)
     backend, prompts = rollout(qwen2(tied=True)), make_prompts([3, 5])
     first, again = (backend.generate(prompts, 3, SamplingParams(), STREAMS) for _ in "ab")
     other = backend.generate(prompts, 3, SamplingParams(), SampleStreams.named(1, "test"))

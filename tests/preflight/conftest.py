@@ -97,6 +97,6 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder without models and data, a hub's cache without models, no Ray to join."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr("archer.preflight.machine.RAY_RUNS_HERE", tmp_path / "no-ray")
+    monkeypatch.setattr("archer.engines.verl.cluster.RAY_RUNS_HERE", tmp_path / "no-ray")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     return tmp_path

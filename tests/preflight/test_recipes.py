@@ -149,4 +149,14 @@ def test_lora_brings_a_run_of_1_5b_from_48_gb_to_24(facts_of):
     adapters = recipe("qwen2.5_1.5b_lora_gsm8k")
     whole = recipe("qwen2.5_1.5b_lora_gsm8k", "actor_rollout_ref.model.lora_rank=0")
     small, large = (local_demand(config, facts_of(config), "cuda").peak for config in (adapters, whole))
-    assert small < 22 * GIB < 40 * GIB < large
+    assert small < 23 * GIB < 40 * GIB < large
+
+
+def test_what_graphs_keep_for_drawing_tokens_is_taken_from_the_update_on_a_gpu_alone(facts_of):
+    def kept(device: str, *more: str) -> float:
+        config = recipe("qwen2.5_1.5b_lora_gsm8k", "actor_rollout_ref.rollout.val_kwargs.top_p=1", *more)
+        parts = local_demand(config, facts_of(config), device).parts
+        return next(part.bytes for part in parts if part.name == "recorded graphs" and part.updating) / GIB
+
+    assert kept("cuda") == pytest.approx(20 * 256 * 151_936 / GIB, rel=0.01)
+    assert kept("cpu") == kept("cuda", "actor_rollout_ref.rollout.enforce_eager=True") == 0

@@ -72,16 +72,17 @@ class LocalEngine:
         compute, temperature = self.generation.compute, options.rollout.temperature
         policy = Policy(self.generation.model, compute, temperature)
         self.generation.rollout.rest()
-        longest = max(len(p.token_ids) for d in self.generation.datasets.values() for p in d)
-        self.sizes = choose_sizes(policy, options.model, options.actor, longest + data.max_response_length)
-        options = replace(options, actor=with_sizes(options.actor, self.sizes))
-        config = replace(config, actor_rollout_ref=options)
         adapters = self.generation.adapters
         reference: Policy | None = None
         if config.needs_reference and adapters is not None:
             reference = BasePolicy(adapters, compute, temperature)
         elif config.needs_reference:
             reference = Policy(load_reference(options.model, compute), compute, temperature)
+        longest = max(len(p.token_ids) for d in self.generation.datasets.values() for p in d)
+        # last: what stays in memory beside the update is there now
+        self.sizes = choose_sizes(policy, options.model, options.actor, longest + data.max_response_length)
+        options = replace(options, actor=with_sizes(options.actor, self.sizes))
+        config = replace(config, actor_rollout_ref=options)
         datasets = self.generation.datasets
         train = datasets[TRAIN] if TRAIN in datasets else datasets[VAL]  # trainer.val_only needs no other
         sampler = PromptSampler(len(train), data.train_batch_size, data.shuffle, data.seed)

@@ -15,7 +15,8 @@ from archer.engines.verl.translate import on_cpu, ranks, threads
 from archer.errors import ArcherError
 
 CPU_PLATFORM = "archer.engines.verl.cpu.platform"
-FORWARDED = ("VERL_", "TQ_", "NCCL_", "GLOO_", "HF_", "TRANSFORMERS_", "WANDB_")
+FORWARDED = ("VERL_", "VLLM_", "TQ_", "NCCL_", "GLOO_", "HF_", "TRANSFORMERS_", "WANDB_")
+RAY_RUNS_HERE = Path("/tmp/ray/ray_current_cluster")  # written by `ray start`
 
 
 def set_environment(config: TrainConfig) -> None:
@@ -47,7 +48,9 @@ def cluster(config: TrainConfig, settings: DictConfig) -> Iterator[Path]:
     except Exception as error:  # Ray raises what its part that failed raised: of any kind
         raise ArcherError(could_not_start(error, options)) from error
     try:
-        check_devices(ray.cluster_resources().get("GPU", 0.0), config)
+        found = ray.cluster_resources()
+        check_devices(found.get("GPU", 0.0), config)
+        check_cpus(found.get("CPU", 0.0), cpus_held(config, settings))
         settings.transfer_queue.enable = True
         tq.init(settings.transfer_queue)
         try:
@@ -76,8 +79,43 @@ def ray_options(config: TrainConfig, settings: DictConfig) -> dict[str, Any]:
         "log_to_driver": config.engine.worker_logs,
         "logging_level": "warning" if config.engine.worker_logs else "critical",
         **({"include_dashboard": False} if local else {}),
+        **(
+            {} if to_join(options.get("address")) else {"num_cpus": max(cores(), cpus_held(config, settings))}
+        ),
         **options,
     }
+
+
+def ray_cluster(config: TrainConfig) -> str | None:
+    """Address of a Ray cluster that the run would join; None where it starts its own."""
+    return to_join(OmegaConf.select(OmegaConf.create(config.engine.verl), "ray_kwargs.ray_init.address"))
+
+
+def to_join(given: str | None) -> str | None:
+    """The same for an address that is given to `ray.init`."""
+    address = given or os.environ.get("RAY_ADDRESS")
+    if address in (None, "auto") and RAY_RUNS_HERE.is_file():
+        return RAY_RUNS_HERE.read_text().strip()
+    return None if address in ("auto", "local") else address
+
+
+def cores() -> int:
+    """CPUs of this machine, as Ray counts them."""
+    from ray._private.utils import get_num_cpus
+
+    return int(get_num_cpus(override_docker_cpu_warning=True))
+
+
+def cpus_held(config: TrainConfig, settings: DictConfig) -> int:
+    """CPUs that verl's processes take in Ray's books, whatever they use: with fewer a run waits for ever.
+
+    Those of every device's bundle, of the queue's storage and of its controller, and one that each of the
+    others needs for a moment, to be placed.
+    """
+    from verl.single_controller.ray import ResourcePoolManager
+
+    storage = settings.transfer_queue.backend.SimpleStorage.num_data_storage_units
+    return int(ranks(config) * ResourcePoolManager.max_colocate_count + storage + 1 + 1)
 
 
 def could_not_start(error: Exception, options: dict[str, Any]) -> str:
@@ -104,6 +142,17 @@ def check_devices(found: float, config: TrainConfig) -> None:
             f"trainer.nnodes={config.trainer.nnodes} times trainer.n_gpus_per_node="
             f"{config.trainer.n_gpus_per_node} are {wanted} GPUs, but Ray has {found:g}. Start Ray on more "
             "machines (docs/cluster.md), lower the two, or try engine.device=cpu."
+        )
+
+
+def check_cpus(found: float, wanted: int) -> None:
+    """Refuse a Ray in which verl's processes would never be placed."""
+    if found < wanted:
+        raise ArcherError(
+            f"verl's processes take {wanted} CPUs of Ray's, which has {found:g}: the run would wait for "
+            f"ever. Ray only counts with the number: set ray_kwargs.ray_init.num_cpus={wanted}, or, where a "
+            f"Ray is joined, `ray start --num-cpus={wanted}`; or set "
+            "transfer_queue.backend.SimpleStorage.num_data_storage_units=1."
         )
 
 

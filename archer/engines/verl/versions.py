@@ -5,12 +5,16 @@ another inside is told in a line and not by a worker, minutes later.
 """
 
 import io
+import os
+import stat
 import warnings
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
 
 from packaging.version import Version
 
@@ -67,6 +71,7 @@ def check_versions(rollout: str) -> dict[str, str]:
             wanted.append(requirement)
             found[requirement.package] = number
     problems = [text for requirement in wanted if (text := problem(requirement, found[requirement.package]))]
+    problems += ray_programs_problem()
     if problems:
         there = ", ".join(f"{name} {number}" for name, number in found.items() if number) or "none of them"
         raise ArcherError(
@@ -95,6 +100,27 @@ def installed(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+RAY_PROGRAMS = ("core/src/ray/gcs/gcs_server", "core/src/ray/raylet/raylet")
+
+
+def ray_programs_problem() -> list[str]:
+    """What keeps Ray's own programs from being run, and what to do; Ray itself tells of a lost connection.
+
+    A wheel that was unpacked or copied by a tool that keeps no modes leaves them not executable.
+    """
+    spec = find_spec("ray")
+    folder = None if spec is None or spec.origin is None else Path(spec.origin).parent
+    programs = [] if folder is None else [folder / name for name in RAY_PROGRAMS if (folder / name).is_file()]
+    stuck = [program for program in programs if not os.access(program, os.X_OK)]
+    if not stuck:
+        return []
+    named = " ".join(map(str, stuck))
+    if all(program.stat().st_mode & stat.S_IXUSR for program in stuck):
+        where = f"{folder} lies on a file system that allows no programs (mounted noexec)"
+        return [f"Ray cannot run {named}: {where}. Install Ray into another folder."]
+    return [f"Ray cannot run {named}: not executable. Run: chmod +x {named}"]
 
 
 INTERNALS = {

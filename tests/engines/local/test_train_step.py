@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from archer.engines.local import engine as engine_module
 from archer.engines.local.engine import LocalEngine
 from archer.engines.local.trainer import Trainer
 from archer.generation.judge import Judged
@@ -286,3 +287,14 @@ def test_a_small_step_makes_right_responses_likelier_than_wrong_ones(make_engine
     advantages = (scores - scores.mean(-1, keepdim=True)).flatten()
     # To first order this is what the loss fell by, times the number of tokens.
     assert (advantages * change).sum() > 1e-3
+
+
+def test_micro_batches_are_sized_last_beside_all_that_stays_in_memory(make_engine, monkeypatch):
+    made = []
+    real = engine_module.load_reference
+    monkeypatch.setattr(
+        engine_module, "load_reference", lambda *given: made.append("reference") or real(*given)
+    )
+    monkeypatch.setattr(engine_module, "choose_sizes", lambda *_: made.append("sizes"))
+    make_engine("actor_rollout_ref.actor.use_kl_loss=True")
+    assert made == ["reference", "sizes"]

@@ -141,3 +141,68 @@ def test_numbers_among_the_environment_for_ray_are_texts_as_it_wants_them():
     config = compose(["engine=verl", "engine.device=cpu", f"{given}.NCCL_DEBUG=1", f"{given}.A=x"])
     variables = cluster.ray_options(config, verl_settings(config))["runtime_env"]["env_vars"]
     assert (variables["NCCL_DEBUG"], variables["A"]) == ("1", "x")
+
+
+def ray_with_programs(monkeypatch, folder: Path, mode: int) -> list[Path]:
+    """An installed Ray whose programs have a mode."""
+    programs = [folder / name for name in versions.RAY_PROGRAMS]
+    for program in programs:
+        program.parent.mkdir(parents=True)
+        program.write_text("#!/bin/sh\n")
+        program.chmod(mode)
+    spec = SimpleNamespace(origin=str(folder / "__init__.py"))
+    monkeypatch.setattr(versions, "find_spec", lambda name: spec if name == "ray" else None)
+    return programs
+
+
+def test_programs_of_ray_that_may_not_be_run_are_named_before_ray_is_started(monkeypatch, tmp_path):
+    server, raylet = ray_with_programs(monkeypatch, tmp_path, 0o755)
+    versions.check_versions("transformers_cpu")
+    raylet.chmod(0o644)
+    with pytest.raises(ArcherError) as error:
+        versions.check_versions("transformers_cpu")
+    assert f"Run: chmod +x {raylet}\n" in str(error.value)
+    assert str(server) not in str(error.value)
+
+
+def test_programs_of_ray_on_a_file_system_without_programs_are_told_otherwise(monkeypatch, tmp_path):
+    ray_with_programs(monkeypatch, tmp_path, 0o755)
+    monkeypatch.setattr(versions.os, "access", lambda path, mode: False)  # as access(2) says of noexec
+    (text,) = versions.ray_programs_problem()
+    assert "noexec" in text and str(tmp_path) in text and "chmod" not in text
+
+
+def with_cores(monkeypatch, number: int) -> None:
+    monkeypatch.setattr(cluster, "cores", lambda: number)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(cluster, "RAY_RUNS_HERE", Path("/nowhere"))
+
+
+@pytest.mark.parametrize(("there", "told"), [(4, 16), (64, 64)])
+def test_a_ray_of_the_runs_own_has_cpus_enough_for_verls_processes(monkeypatch, there, told):
+    """2 GPUs x 3, 8 storage units, their controller, 1 to place others."""
+    with_cores(monkeypatch, there)
+    config = compose(["engine=verl", "trainer.n_gpus_per_node=2"])
+    assert cluster.ray_options(config, verl_settings(config))["num_cpus"] == told
+
+
+def test_cpus_of_ray_are_the_users_where_given_and_not_given_to_one_that_is_joined(monkeypatch):
+    with_cores(monkeypatch, 4)
+    config = compose(["engine=verl", "ray_kwargs.ray_init.num_cpus=20"])
+    assert cluster.ray_options(config, verl_settings(config))["num_cpus"] == 20
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    config = compose(["engine=verl"])
+    assert "num_cpus" not in cluster.ray_options(config, verl_settings(config))
+
+
+def test_a_ray_with_too_few_cpus_is_refused_instead_of_waited_for(monkeypatch):
+    config = compose(["engine=verl"])
+    resources = {"GPU": 1.0, "CPU": 8.0}
+    monkeypatch.setattr("ray.init", lambda **_: None)
+    monkeypatch.setattr("ray.shutdown", lambda: None)
+    monkeypatch.setattr("ray.cluster_resources", lambda: resources)
+    with (
+        pytest.raises(ArcherError, match=r"take 13 CPUs .* has 8: .*--num-cpus"),
+        cluster.cluster(config, verl_settings(config)),
+    ):
+        pass
