@@ -22,7 +22,7 @@ _LABELLED = re.compile(rf"[^\d.+-]*({_NUMBER})[^\d.]*")  # the only number of a 
 
 
 @dataclass(frozen=True)
-class Condition:
+class RecordCondition:
     """What a field has to be: one of some texts, or a number of a range, both ends included."""
 
     text: str
@@ -32,7 +32,7 @@ class Condition:
     high: float = float("inf")
 
     @staticmethod
-    def parse(text: str) -> "Condition":
+    def parse(text: str) -> "RecordCondition":
         """Read `level=Level 3,Level 4`, `difficulty=3..5` or `year=2020..`."""
         name, sign, wanted = (part.strip() for part in text.partition("="))
         span = _RANGE.fullmatch(wanted)
@@ -43,12 +43,12 @@ class Condition:
                 "for example difficulty=3..5."
             )
         if span is None:
-            return Condition(text, name, values)
+            return RecordCondition(text, name, values)
         low, high = (float(end) if end else None for end in span.groups())
         if low is not None and high is not None and low > high:
             raise ArcherError(f"--where {text}: no number is at least {low:g} and at most {high:g}.")
         infinity = float("inf")
-        return Condition(
+        return RecordCondition(
             text, name, (), -infinity if low is None else low, infinity if high is None else high
         )
 
@@ -75,7 +75,7 @@ def same_question(question: str) -> str:
 class Choice:
     """Conditions that all have to hold, and files whose questions are held out."""
 
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[RecordCondition, ...] = ()
     excluded: tuple[Path, ...] = ()
 
     @staticmethod
@@ -85,7 +85,7 @@ class Choice:
         for path in files:
             if not path.is_file():
                 raise ArcherError(f"--exclude {path} is not a file; relative paths start at {Path.cwd()}.")
-        return Choice(tuple(map(Condition.parse, where)), files)
+        return Choice(tuple(map(RecordCondition.parse, where)), files)
 
     def wants(self, record: Mapping[str, Any]) -> bool:
         """Whether all conditions hold for a record."""

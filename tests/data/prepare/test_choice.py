@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from archer.data.prepare.choice import Choice, Condition, same_question
+from archer.data.prepare.choice import Choice, RecordCondition, same_question
 from archer.errors import ArcherError
 
 
@@ -32,18 +32,18 @@ def math(number: int, **fields: object) -> dict[str, object]:
     ],
 )
 def test_a_condition_is_a_range_of_numbers_or_a_list_of_texts(condition, value, holds):
-    assert Condition.parse(condition).holds({"level": value}) is holds
+    assert RecordCondition.parse(condition).holds({"level": value}) is holds
 
 
 @pytest.mark.parametrize("text", ["level", "=3", "level=", "level=3,,4", "level=.."])
 def test_a_condition_that_says_nothing_is_refused_with_the_form_expected(text):
     with pytest.raises(ArcherError, match=r"expected FIELD=VALUE\[,VALUE\] or FIELD=LOW\.\.HIGH"):
-        Condition.parse(text)
+        RecordCondition.parse(text)
 
 
 def test_an_empty_range_is_refused():
     with pytest.raises(ArcherError, match="no number is at least 5 and at most 3"):
-        Condition.parse("level=5..3")
+        RecordCondition.parse("level=5..3")
 
 
 def test_records_that_cannot_be_judged_are_counted_as_invalid(write, prepared):
