@@ -316,6 +316,8 @@ def main() -> None:
     loaded, ends = memory_mib(work.device, peak=False), [(time.perf_counter(), time.process_time())]
     for _ in range(1 + work.repeats):  # the first warms up
         result = action()
+        if work.device == "cuda":
+            torch.cuda.synchronize()
         ends.append((time.perf_counter(), time.process_time()))
     spans = [(end[0] - begin[0], end[1] - begin[1]) for begin, end in pairwise(ends[1:])]
     clock, cpu = zip(*spans, strict=True)
