@@ -6,8 +6,8 @@
 
 The first, `setup`, finds out in half a minute what the machine lacks (`gpu_setup.py`); what cannot succeed
 without it is left out, unless `--only` names measurements and not `setup`. What is done is not done again,
-nothing is begun that would not fit into the minutes left (by estimates for an H200, `--list`), comparisons and
-runs continue after what they have: a few minutes at a time are enough.
+nothing is begun that would not fit into the minutes left (by estimates for an H200, `--list`), comparisons
+and runs continue after what they have: a few minutes at a time are enough.
 
 MODEL is Qwen2.5-0.5B-Instruct or its Coder; the LoRA recipe gets Qwen2.5-1.5B's shape with random weights,
 verdicts by chance and as much memory as a card of 24 GB has. TRL must not be on the path of processes that
