@@ -5,9 +5,9 @@
     python benchmarks/one_gpu.py MODEL train.jsonl test.jsonl --out output/gpu --minutes 9
 
 The first, `setup`, finds out in half a minute what the machine lacks (`gpu_setup.py`); what cannot succeed
-without it is left out. What is done is not done again, nothing is begun that would not fit into the minutes
-left (by estimates for an H200, `--list`), comparisons and runs continue after what they have: a few minutes
-at a time are enough.
+without it is left out, unless `--only` names measurements and not `setup`. What is done is not done again,
+nothing is begun that would not fit into the minutes left (by estimates for an H200, `--list`), comparisons
+and runs continue after what they have: a few minutes at a time are enough.
 
 MODEL is Qwen2.5-0.5B-Instruct or its Coder; the LoRA recipe gets Qwen2.5-1.5B's shape with random weights,
 verdicts by chance and as much memory as a card of 24 GB has. TRL must not be on the path of processes that
@@ -223,11 +223,11 @@ def state_of(options: argparse.Namespace, name: str) -> str:
     return str(json.loads(file.read_text())["state"]) if file.is_file() else "not yet"
 
 
-def lacking(options: argparse.Namespace, name: str) -> list[str]:
-    """The checks that a measurement needs and the last look at the machine did not pass."""
+def lacking(options: argparse.Namespace) -> dict[str, str]:
+    """What the last look at the machine found to be wrong: check -> in which way."""
     file = options.out / "setup.json"
-    wrong = json.loads(file.read_text()) if file.is_file() else {}
-    return [need for need in MEASUREMENTS[name].needs if wrong.get(need)]
+    found = json.loads(file.read_text()) if file.is_file() else {}
+    return {name: wrong for name, wrong in found.items() if wrong}
 
 
 def measure(options: argparse.Namespace, name: str, minutes_left: float) -> str:
@@ -276,11 +276,14 @@ def main() -> None:
         needed = MEASUREMENTS[name].resumes or MEASUREMENTS[name].minutes
         if state_of(options, name) == "done" or left < needed:
             continue
-        missing = lacking(options, name)
+        wrong = lacking(options) if "setup" in options.only else {}
+        missing = [need for need in MEASUREMENTS[name].needs if need in wrong]
         state = f"needs {', '.join(missing)}" if missing else measure(options, name, left)
         seconds = round(time.monotonic() - begun)
         (options.out / f"{name}.state.json").write_text(json.dumps({"state": state, "after_s": seconds}))
         print(f"{name}: {state}", flush=True)
+        for check, text in lacking(options).items() if name == "setup" else ():
+            print(f"  {check}: {text}", flush=True)
     table = Table("measurement", "minutes", "state", "what for", title=str(options.out))
     for name, measurement in MEASUREMENTS.items():
         table.add_row(name, f"{measurement.minutes:g}", state_of(options, name), measurement.purpose)

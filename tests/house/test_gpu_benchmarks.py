@@ -48,8 +48,9 @@ def test_the_settings_of_runs_are_those_of_archer_train(scripts, options, name):
 
 def test_a_measurement_is_left_out_where_the_machine_lacks_what_it_needs(scripts, tmp_path, monkeypatch):
     (tmp_path / "setup.json").write_text(json.dumps({"gpu": "no device", "model": ""}))
-    given = ["one_gpu.py", "model", "train", "test", "--out", str(tmp_path), "--only", "influence", "lora"]
-    monkeypatch.setattr(sys, "argv", given)
+    (tmp_path / "setup.state.json").write_text(json.dumps({"state": "done"}))
+    given = ["one_gpu.py", "model", "train", "test", "--out", str(tmp_path), "--only", "setup", "influence"]
+    monkeypatch.setattr(sys, "argv", [*given, "lora"])
     monkeypatch.setattr(scripts.one_gpu, "measure", lambda *_: pytest.fail("it was measured"))
     scripts.one_gpu.main()
     states = [json.loads((tmp_path / f"{name}.state.json").read_text()) for name in ("influence", "lora")]

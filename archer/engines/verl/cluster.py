@@ -16,6 +16,7 @@ from archer.errors import ArcherError
 
 CPU_PLATFORM = "archer.engines.verl.cpu.platform"
 FORWARDED = ("VERL_", "VLLM_", "TQ_", "NCCL_", "GLOO_", "HF_", "TRANSFORMERS_", "WANDB_")
+OF_ONE_MACHINE = ("VLLM_HOST_IP", "VLLM_PORT", "VLLM_HOST_PORT")  # and so not forwarded
 RAY_RUNS_HERE = Path("/tmp/ray/ray_current_cluster")  # written by `ray start`
 
 
@@ -68,7 +69,11 @@ def ray_options(config: TrainConfig, settings: DictConfig) -> dict[str, Any]:
     chosen: Any = OmegaConf.to_container(settings.ray_kwargs.ray_init, resolve=True)
     environment = get_ppo_ray_runtime_env(settings)
     own = chosen.pop("runtime_env", None) or {}
-    variables = {name: value for name, value in os.environ.items() if name.startswith(FORWARDED)}
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(FORWARDED) and name not in OF_ONE_MACHINE
+    }
     given = {name: str(value) for name, value in (own.pop("env_vars", None) or {}).items()}  # NCCL_DEBUG=1
     environment["env_vars"] |= variables | {"TRANSFER_QUEUE_ENABLE": "1"} | given
     environment |= {name: value for name, value in own.items() if value is not None}

@@ -206,3 +206,12 @@ def test_a_ray_with_too_few_cpus_is_refused_instead_of_waited_for(monkeypatch):
         cluster.cluster(config, verl_settings(config)),
     ):
         pass
+
+
+def test_variables_of_vllm_go_to_the_workers_but_for_those_of_one_machine(monkeypatch):
+    with_cores(monkeypatch, 4)
+    monkeypatch.setenv("VLLM_USE_FLASHINFER_SAMPLER", "0")
+    monkeypatch.setenv("VLLM_HOST_IP", "10.0.0.7")
+    config = compose(["engine=verl"])
+    variables = cluster.ray_options(config, verl_settings(config))["runtime_env"]["env_vars"]
+    assert variables["VLLM_USE_FLASHINFER_SAMPLER"] == "0" and "VLLM_HOST_IP" not in variables
