@@ -154,3 +154,12 @@ def test_a_value_of_another_step_is_told_with_its_step(serve: Serve, page: Page,
     page.mouse.move(box["x"] + 0.55 * box["width"], box["y"] + 60)
     expect(page.locator(".charttip:visible")).to_contain_text("step 3")
     expect(page.locator(".charttip:visible")).to_contain_text("few, step 1")
+
+
+def test_a_run_of_metrics_alone_is_not_told_to_wait(serve: Serve, page: Page, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/metrics.jsonl").write_text('{"step": 1, "actor/entropy": 0.5}\n')
+    go(page, serve(tmp_path / "run").url())
+    expect(page.locator(".runview > .notice")).to_contain_text("no trace, only metrics")
+    expect(page.locator(".runview > .lead")).to_have_text("metrics only, no trace")
+    expect(page.locator(".runview .chart")).to_have_count(1)
