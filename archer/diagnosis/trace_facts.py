@@ -38,6 +38,9 @@ def trace_facts(
     doubtful = doubtful_rows(arrays, vocab)
     if doubtful is not None and doubtful.told >= limits.doubtful_least:
         shows("trace/doubtful", len(doubtful.rows) / doubtful.told, doubtful.rows)
+    same = degenerate_rows(arrays)
+    if len(same):
+        places["groups/degenerate_share"] = place_of(step, arrays, int(same[0]))
     if arrays.truncated is not None:
         rows = np.flatnonzero(arrays.truncated)
         if len(rows):
@@ -101,6 +104,18 @@ def row_metrics(arrays: TraceStep) -> dict[str, float]:
         metrics["groups/mixed"] = float(((share > 0) & (share < 1)).sum())
         metrics["groups/degenerate_share"] = float(((share == 0) | (share == 1)).mean())
     return metrics
+
+
+def degenerate_rows(arrays: TraceStep) -> NDArray[np.int64]:
+    """The judged responses whose group is all right or all wrong; those of groups all wrong first."""
+    if arrays.accepted is None or arrays.group_id is None:
+        return np.empty(0, np.int64)
+    rows = np.flatnonzero(arrays.judged)
+    _, group = np.unique(arrays.group_id[rows], return_inverse=True)
+    if not rows.size:
+        return rows
+    share = (np.bincount(group, weights=arrays.accepted[rows]) / np.bincount(group))[group]
+    return np.concatenate([rows[share == 0], rows[share == 1]])
 
 
 def looping_rows(

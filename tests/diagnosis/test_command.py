@@ -97,6 +97,14 @@ def test_a_loop_is_found_whatever_the_length_of_its_round():
         assert looping_rows(np.stack([loop, broken]), np.array([600, 600]), 24).tolist() == [True, False]
 
 
+def test_degenerate_groups_are_shown_by_one_that_is_all_wrong(tmp_path):
+    verdicts = np.array([1, 1, 1, 1, 0, 0, 1, 1], bool)
+    step = replace(made([0, 1], prompts=4), accepted=verdicts, reward=verdicts.astype(np.float32))
+    folder = write_steps(tmp_path / "run", dict.fromkeys(range(1, 5), step))
+    (finding,) = json.loads(ran(str(folder), "--json")[1])["findings"]
+    assert (finding["name"], finding["link"]) == ("degenerate_groups", "#3/2/4?run=run")
+
+
 def test_one_response_a_prompt_makes_no_degenerate_groups():
     several = made([0, 1])
     assert row_metrics(several)["groups/degenerate_share"] == 0

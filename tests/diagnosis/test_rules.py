@@ -70,6 +70,12 @@ def test_half_of_a_step_without_verdict_is_said_at_once(found):
     assert (finding.since, finding.step, finding.severity) == (4, 4, "critical")
 
 
+def test_an_outage_is_told_though_its_share_varies_from_step_to_step(found):
+    finding = found(columns(trace__unjudged=[0.0, 0.15, 0.21, 0.09, 0.09]))["reward_outage"]
+    assert (finding.since, finding.step, finding.severity) == (2, 4, "warning")
+    assert found(columns(trace__unjudged=[0.3, 0.02, 0.04, 0.09, 0.09, 0.09])) == {}
+
+
 def test_entropy_may_fall_while_accuracy_rises_or_when_the_task_is_solved(found):
     entropy = [0.3] * 5 + [0.05] * 4
     assert found(columns(actor__entropy=entropy, reward__accuracy=[0.4] * 5 + [0.7] * 4)) == {}

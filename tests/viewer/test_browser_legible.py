@@ -135,3 +135,31 @@ def test_legends_below_each_other_leave_the_text_its_room(new_page: Callable[...
     page.evaluate("scrollTo(0, document.body.scrollHeight)")
     box = page.locator(".stickyhead").bounding_box()
     assert box and box["y"] + box["height"] < 0
+
+
+def test_a_comparison_says_what_its_colours_mean(page: Page, small: str) -> None:
+    go(page, small, "#1?vs=0:2")
+    expect(page.locator(".compareview .meaning")).to_contain_text("Red: ")
+    page.get_by_label("Metric", exact=True).select_option("entropy")
+    expect(page.locator(".compareview .meaning")).to_contain_text("less sure")
+
+
+def test_a_value_of_another_step_is_told_with_its_step(serve: Serve, page: Page, tmp_path: Path) -> None:
+    write_trace(tmp_path / "all/influence_trace", {step: make_step(step) for step in range(1, 6)})
+    write_trace(tmp_path / "few/influence_trace", {step: make_step(step) for step in (1, 5)})
+    go(page, serve(tmp_path / "all", tmp_path / "few").url())
+    expect(page.locator('.runview .chart canvas[data-painted="2"]').first).to_be_visible()
+    box = page.locator(".runview .chart canvas").first.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + 0.55 * box["width"], box["y"] + 60)
+    expect(page.locator(".charttip:visible")).to_contain_text("step 3")
+    expect(page.locator(".charttip:visible")).to_contain_text("few, step 1")
+
+
+def test_a_run_of_metrics_alone_is_not_told_to_wait(serve: Serve, page: Page, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/metrics.jsonl").write_text('{"step": 1, "actor/entropy": 0.5}\n')
+    go(page, serve(tmp_path / "run").url())
+    expect(page.locator(".runview > .notice")).to_contain_text("no trace, only metrics")
+    expect(page.locator(".runview > .lead")).to_have_text("metrics only, no trace")
+    expect(page.locator(".runview .chart")).to_have_count(1)

@@ -41,6 +41,16 @@ def test_links_name_the_run_and_old_ones_still_open(serve: Serve, page: Page, tm
     expect(page.get_by_role("heading", level=1)).to_have_text("a")
 
 
+def test_a_name_that_several_runs_have_opens_none_of_them_by_chance(
+    serve: Serve, page: Page, tmp_path: Path
+) -> None:
+    url = serve(make_run(tmp_path / "x/run"), make_run(tmp_path / "y/run")).url()
+    go(page, url, "#2?run=run")
+    expect(page.get_by_role("alert")).to_contain_text("2 runs of this viewer are named run")
+    page.get_by_role("button", name="y/run", exact=True).click()
+    shown(page, "1/2/null/null")
+
+
 def test_fifty_runs_fit_the_window(serve: Serve, page: Page, tmp_path: Path) -> None:
     for number in range(50):
         make_run(tmp_path / f"a-run-with-a-name-of-some-length-{number:02d}", 1)

@@ -11,11 +11,16 @@ RIGHT, WRONG = "critic/rewards/correct/mean", "critic/rewards/wrong/mean"
 
 
 def outage(history: History, limits: Thresholds) -> RunFinding | None:
-    """More than `outage` of a step's responses have no verdict, or more than `unjudged` for some steps."""
+    """More than `outage` of a step's responses have no verdict, or more than `unjudged` over some steps.
+
+    Which responses fail is chance, so a single one of those steps may have half of `unjudged`.
+    """
     shares = unjudged_shares(history, limits.lasting)
     if not shares or shares[-1].step != history.step:
         return None
-    lasting = len(shares) == limits.lasting and all(point.value > limits.unjudged for point in shares)
+    floor = limits.unjudged / 2
+    lasting = len(shares) == limits.lasting and all(point.value > floor for point in shares)
+    lasting = lasting and mean(shares) > limits.unjudged
     if not lasting and shares[-1].value <= limits.outage:
         return None
     share = mean(shares) if lasting else shares[-1].value
@@ -24,7 +29,7 @@ def outage(history: History, limits: Thresholds) -> RunFinding | None:
     return RunFinding(
         name="reward_outage",
         severity="critical" if share > limits.outage else "warning",
-        since=began(shares, lambda value: value > limits.unjudged),
+        since=began(shares, lambda value: value > floor),
         step=history.step,
         what=f"{percent(share)} of the responses could not be judged{f' ({kinds})' if kinds else ''}: they "
         "are left out of the loss, and the step learns from the rest.",

@@ -8,6 +8,7 @@ import { DataTable } from "./table.js";
 import { distinctRows, figuresTable, promptRows } from "./comparetables.js";
 import { isDark } from "./colour.js";
 import { Legend } from "./legend.js";
+import { meaningOf, readingOf } from "./meaning.js";
 import { plural, visible } from "./format.js";
 import { prepare } from "./search.js";
 import { sharedScale } from "./scales.js";
@@ -98,7 +99,8 @@ export class CompareView {
     const bound = Math.max(...heads.map((each) => each.metric(metric).bound));
     const scale = sharedScale(head.metric(metric).ramp, bound, state.gamma);
     choose(this.chooser, "Metric", offered.map(({ name, label }) => [name, label]), metric, (value) => this.store.go({ metric: value }), { class: "metric", id: "compare-metric" });
-    this.legend.show(metric, scale, isDark());
+    const [a, b] = sides.map((side) => readingOf(library, side.run)); // two runs may have traced two objectives
+    this.legend.show(metric, scale, isDark(), meaningOf(metric, scale.ramp, a === b ? a : `A: ${a} B: ${b}`));
     this.toolbar.show(context);
     this.toolbar.showMatches(filter.search, countMatches(sides.flatMap(({ responses }) => responses), filter.search), null);
     this.showHeads(heads, library);

@@ -20,9 +20,11 @@ export function failurePage(error, state) {
   return h("section", { class: "view failure", role: "alert" }, h("h1", {}, damaged ? `Step ${state.step} cannot be read` : "Nothing to show here"), h("p", { class: "notice damaged" }, error.message), h("p", {}, withCode(advice)));
 }
 
-// An address may name a run that this viewer does not hold: the ones it holds are offered.
+// An address may name a run that this viewer does not hold, or several: the ones it may mean are offered.
 export function missingRun(state, runs, pick) {
   const wanted = visible(state.wanted ?? String(state.run));
-  const choices = runs.map((run) => h("li", {}, button(visible(run.name), () => pick(run.run), { class: "rowlink" })));
-  return h("section", { class: "view failure", role: "alert" }, h("h1", {}, "Nothing to show here"), h("p", { class: "notice damaged" }, `This viewer holds no run ${wanted}. It holds:`), h("ul", {}, choices));
+  const named = runs.filter((run) => run.own_name === state.wanted);
+  const choices = (named.length ? named : runs).map((run) => h("li", {}, button(visible(run.name), () => pick(run.run, named.length > 0), { class: "rowlink" })));
+  const said = named.length ? `${named.length} runs of this viewer are named ${wanted}. Choose one:` : `This viewer holds no run ${wanted}. It holds:`;
+  return h("section", { class: "view failure", role: "alert" }, h("h1", {}, "Nothing to show here"), h("p", { class: "notice damaged" }, said), h("ul", {}, choices));
 }

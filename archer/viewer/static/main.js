@@ -154,7 +154,7 @@ class App {
 
   failRun(state) {
     this.tooltip.hide();
-    fill(this.main, missingRun(state, this.library.runs, (run) => this.store.go({ run, step: null, group: null, response: null, token: null, vs: "" })));
+    fill(this.main, missingRun(state, this.library.runs, (run, same) => this.store.go(same ? { run } : { run, step: null, group: null, response: null, token: null, vs: "" })));
   }
 
   async loadNotes({ run }) {

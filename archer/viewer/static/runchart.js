@@ -1,7 +1,7 @@
 // One metric of several runs over steps: dashes tell runs apart, a list at the pointer gives their values.
 
 import { fill, h } from "./dom.js";
-import { number, visible } from "./format.js";
+import { count, number, visible } from "./format.js";
 import { StepChart } from "./chart.js";
 
 const LISTED = 10;
@@ -46,7 +46,7 @@ export class RunChart extends StepChart {
     fill(
       this.tip,
       h("b", {}, `step ${step}`),
-      found.slice(0, LISTED).map(({ line, place }) => h("span", {}, lineSwatch(line.colour, line.dash), `${this.tell(line.values[place])} · ${visible(line.name)}`)),
+      found.slice(0, LISTED).map(({ line, place }) => h("span", {}, lineSwatch(line.colour, line.dash), `${this.tell(line.values[place])} · ${visible(line.name)}${line.steps[place] === step ? "" : `, step ${count(line.steps[place])}`}`)),
       found.length > LISTED && h("span", {}, `and ${found.length - LISTED} more`),
     );
   }

@@ -1,11 +1,12 @@
 // Links name runs: in the address a run is its name, inside the page its number.
 
-// The number of a run that an address names: by its name, its own name, or, in older links, its place.
+// The number of a run that an address names: by its name, its own name where one run alone has it, or, in older
+// links, its place.
 export function runNumber(runs, wanted) {
   const exact = runs.findIndex((run) => run.name === wanted);
   if (exact >= 0) return exact;
-  const own = runs.findIndex((run) => run.own_name === wanted);
-  if (own >= 0) return own;
+  const own = runs.filter((run) => run.own_name === wanted);
+  if (own.length) return own.length === 1 ? runs.indexOf(own[0]) : -1;
   return /^\d{1,4}$/.test(wanted) && runs[Number(wanted)] ? Number(wanted) : -1;
 }
 

@@ -17,7 +17,7 @@ const CHARTS = [
   ["matches", "Matches", count],
   ["rate", "Matches per 1,000 tokens", number],
   ["entropy", "Their mean entropy (nats)", number],
-  ["influence", "Their mean influence (signed)", number],
+  ["influence", "Their mean influence", number],
 ];
 const MAX_LISTED = 2000;
 

@@ -70,14 +70,17 @@ export class RunView {
     const timeline = timelines[state.run];
     this.timeline = timeline;
     this.title.textContent = visible(run.name);
-    const kinds = run.traces.map((trace) => `${trace.kind} trace`).join(" and ") || "metrics only, no trace";
-    this.facts.textContent = `${plural(timeline.steps.length, "step")} · ${kinds}${library.follow ? " · following" : ""}`;
+    const traced = run.traces.length > 0;
+    const kinds = run.traces.map((trace) => `${trace.kind} trace`).join(" and ");
+    this.facts.textContent = `${traced ? `${plural(timeline.steps.length, "step")} · ${kinds}` : "metrics only, no trace"}${library.follow ? " · following" : ""}`;
     const nothing = timeline.steps.length === 0;
     this.empty.hidden = !nothing;
     this.body.hidden = nothing;
-    this.empty.textContent = library.follow
-      ? "No step has been written yet. The first one appears here by itself."
-      : "No step has been written yet. Press Follow above, or start the viewer with --follow, to see steps as they come.";
+    this.empty.textContent = !traced
+      ? "This run left no trace, only metrics: there are no responses to open. trainer.entropy_trace.enable=True writes one."
+      : library.follow
+        ? "No step has been written yet. The first one appears here by itself."
+        : "No step has been written yet. Press Follow above, or start the viewer with --follow, to see steps as they come.";
     this.showMeta(run, timeline);
     this.showLegend(state, library);
     this.board.show(context, overlaid(state, library.runs.length));
