@@ -73,7 +73,7 @@ def main() -> None:
     try:
         app()
     except ArcherError as error:
-        console = Console(stderr=True)
+        console = Console(stderr=True, emoji=False)
         console.print(f"[bold red]error:[/bold red] {_escaped(masked(str(error)))}", highlight=False)
         sys.exit(2)
 

@@ -76,7 +76,7 @@ def train(
     overrides = overrides or []
     again = overrides if config_dir is None else ["--config-dir", str(config_dir), *overrides]
     if dry_run:
-        could_start = check_run(overrides, config_dir, Console(), again)
+        could_start = check_run(overrides, config_dir, Console(emoji=False), again)
         raise typer.Exit(0 if could_start else 2)
     config = composed(overrides, config_dir)
     if print_config:
@@ -84,7 +84,7 @@ def train(
         return
     from archer.preflight.check import refuse_early
 
-    console = Console()
+    console = Console(emoji=False)
     doubt = refuse_early(config)
     if doubt is not None:
         console.print(f"[yellow]{escape(doubt.sentence)}[/yellow]", highlight=False, soft_wrap=True)
@@ -254,7 +254,7 @@ class TrainCommand(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the options, then what can be overridden."""
         super().format_help(ctx, formatter)
-        console = Console()
+        console = Console(emoji=False)
         helps = {name: declaration(field).help for name, _, field in leaves(TrainConfig)}
         rows = {
             "Recipes: recipe=NAME": recipes(),

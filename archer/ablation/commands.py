@@ -69,7 +69,7 @@ def run(
     from archer.ablation.grid import choose, load_grid, parse_seeds, plan_cases
     from archer.ablation.progress import GridProgress, list_cases
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     loaded = load_grid(grid, () if seeds is None else parse_seeds(seeds))
     planned = plan_cases(loaded, overrides or [], config_dir)
     chosen = choose(planned, only or [])
@@ -129,4 +129,4 @@ def collect(
     else:
         lines = write_report(compare_cases(folder), where)
     for line in lines:
-        Console(highlight=False).out(line)
+        Console(highlight=False, emoji=False).out(line)

@@ -37,7 +37,7 @@ def data_app(load_tokenizer: Callable[[str], Any]) -> typer.Typer:
         from archer.data.show import show as print_samples
 
         tokenizer = None if model_path is None else load_tokenizer(model_path)
-        print_samples(Console(), file, n, index, source, tokenizer)
+        print_samples(Console(emoji=False), file, n, index, source, tokenizer)
 
     return app
 
@@ -97,7 +97,7 @@ def prepare_command(
 
     Reads a local file or the hub. The output appears whole or not at all.
     """
-    console = Console()
+    console = Console(emoji=False)
     if name == "list":
         _list(console)
         return
@@ -170,7 +170,7 @@ def check_gold_command(
     """
     from archer.data.gold import check_gold, read_gold, report_lines, write_verdicts
 
-    console = Console()
+    console = Console(emoji=False)
     rows = read_gold(file.expanduser(), field, data_source, limit)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:

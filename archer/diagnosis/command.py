@@ -25,7 +25,7 @@ def diagnose(
     from archer.diagnosis.run_files import open_run
 
     try:
-        with Console(stderr=True).status(Text(f"reading {visible(str(run))}")):
+        with Console(stderr=True, emoji=False).status(Text(f"reading {visible(str(run))}")):
             files = open_run(run)
             diagnosis = Diagnosis()
             for evidence in files.evidence(diagnosis.limits):
@@ -34,10 +34,10 @@ def diagnose(
     except ArcherError as error:
         # Unlike other errors these may quote what stands in a stranger's file.
         message = Text.assemble(("error:", "bold red"), " ", visible(str(error)))
-        Console(stderr=True).print(message, highlight=False, soft_wrap=True)
+        Console(stderr=True, emoji=False).print(message, highlight=False, soft_wrap=True)
         raise typer.Exit(2) from error
     if as_json:
         typer.echo(json.dumps(report.to_json(), indent=2))
     else:
-        report.print(Console(highlight=False))
+        report.print(Console(highlight=False, emoji=False))
     raise typer.Exit(1 if report.findings else 0)

@@ -97,7 +97,7 @@ def evaluate_command(
         dtype=dtype,
         overrides=tuple(overrides or ()),
     )
-    console = Console()
+    console = Console(emoji=False)
     try:
         if watch is not None:
             _watch(Watch(watched_folder(watch), options, until_step, out, overwrite), console)

@@ -99,7 +99,7 @@ def import_source(
             if prime_rl.unfinished(step)
         ]
     tokens = _tokenizer(tokenizer, name)
-    with Console(stderr=True).status("importing") as status:
+    with Console(stderr=True, emoji=False).status("importing") as status:
         made = import_steps(
             steps,
             read,

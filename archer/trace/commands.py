@@ -54,7 +54,9 @@ def show(
         preferred = metric or "influence"
         reader = next((reader for reader in readers if reader.summary.kind == preferred), readers[0])
         chosen = metric or reader.summary.kind
-        render_step(Console(), reader, step, metric=chosen, response=response, group=group, top=top)
+        render_step(
+            Console(emoji=False), reader, step, metric=chosen, response=response, group=group, top=top
+        )
 
 
 @app.command()
@@ -88,5 +90,5 @@ def _user_errors() -> Iterator[None]:
     except ArcherError as error:
         # Unlike other errors these may quote what stands in a stranger's file.
         message = Text.assemble(("error:", "bold red"), " ", visible(str(error)))
-        Console(stderr=True).print(message, highlight=False)
+        Console(stderr=True, emoji=False).print(message, highlight=False)
         raise typer.Exit(2) from error

@@ -119,7 +119,7 @@ def verify(
     }
     of_model.check_choice(model, from_trace, credit, given)
     begin = time.perf_counter()
-    console = Console()
+    console = Console(emoji=False)
     settings: dict[str, Any]
     if model is not None or from_trace is not None:
         if prompts is not None:
