@@ -44,8 +44,11 @@ class Coverage:
         """Of the matrix parameters, those traced."""
         return self.traced / self.total if self.total else 1.0
 
-    def lines(self) -> Iterator[str]:
-        """What is said of it: the share, what is not traced, and a warning where that is much."""
+    def lines(self, head: bool = True) -> Iterator[str]:
+        """What is said of it: the share, what is not traced, and a warning where that is much.
+
+        head: whether the forward calls the output head at every position, so that it can be traced.
+        """
         yield (
             f"coverage: {self.share:.0%} of {millions(self.total)} trainable matrix parameters (embeddings "
             "not counted)"
@@ -57,16 +60,18 @@ class Coverage:
             largest = next(iter(self.left_out))
             yield (
                 f"warning: scores tell nothing of {1 - self.share:.0%} of the matrix parameters, most of "
-                f"them {largest}{advice(largest)}"
+                f"them {largest}{advice(largest, head)}"
             )
 
 
 HEAD, LINEAR = "output head", "linear modules"
 
 
-def advice(kind: str) -> str:
+def advice(kind: str, head: bool) -> str:
     """How what was left out can be traced, where it can."""
     if kind.startswith(HEAD):
+        if not head:
+            return ", which cannot be traced here"
         name = kind.split()[-1]
         return f"; {PREFIX}.module_name_filter=[all-linear,{name}] traces it, too"
     return f"; {PREFIX}.module_name_filter=all-linear names them" if kind.startswith(LINEAR) else ""

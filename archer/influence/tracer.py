@@ -213,14 +213,16 @@ class InfluenceTracer:
         self._versions.clear()
         return metrics
 
-    def describe(self, responses: int | None = None) -> str:
+    def describe(self, responses: int | None = None, head: bool = True) -> str:
         """What is traced and what is not, the memory it needs and how scores read: to print once.
 
-        `responses` are those sampled for each prompt, where that is known.
+        Args:
+            responses: sampled for each prompt, where that is known.
+            head: whether the output head can be traced.
         """
         if not self.config.enable:
             return "influence tracing is off"
-        told = [*coverage(self.model, self.modules).lines()]
+        told = [*coverage(self.model, self.modules).lines(head)]
         told.append(f"sign: {meaning_of_sign(self.config.output_function)}")
         told += [f"caution: {text}" for text in cautions(self.config, responses)]
         table = describe(self.modules, self.config, self._factor_dtype, self._device)

@@ -21,6 +21,7 @@ from archer.algorithms.token_credit.base import CreditInputs
 from archer.errors import ArcherError
 from archer.influence import Group, InfluenceConfig, InfluenceTracer, Layout, Selection
 from archer.influence.distributed import gather_groups
+from archer.influence.modules import output_heads
 from archer.integrations.credit import TrainerCredit
 from archer.integrations.folder import TraceFolder
 from archer.integrations.options import Tracing
@@ -39,6 +40,7 @@ class RunFacts:
     metadata: dict[str, Any]
     temperature: float
     micro_batches: int  # of a generation
+    group_size: int  # responses of one prompt
     rank: int
     world: int
     resumed_at: int
@@ -85,7 +87,13 @@ class GRPOTracing:
         self.facts = facts
         several = dist.group.WORLD if facts.world > 1 else None
         self.tracer = InfluenceTracer(facts.model, self.influence, several)
-        said = [self.tracer.describe()]
+        heads = output_heads(facts.model)
+        if any(id(traced.module) in heads for traced in self.tracer.modules):
+            raise ArcherError(
+                "the trainer makes log-probs of the output head's weight without calling the head at every "
+                "position, so that it cannot be traced: leave it out of module_name_filter"
+            )
+        said = [self.tracer.describe(facts.group_size, head=False)]
         if self.options.credit.mode != "none":
             self.credit = TrainerCredit(
                 self.options.credit, self.options.seed, facts.model, facts.temperature, facts.gather

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from transformers import Trainer, TrainerCallback
+from transformers import PreTrainedModel, Trainer, TrainerCallback
 
 from archer.errors import ArcherError
 from archer.generation.head import token_statistics
@@ -31,6 +31,9 @@ from archer.integrations.supervised import Examples, supervised_step
 __all__ = ["TokenTracing", "TracingTrainer", "TracingTrainerMixin"]
 
 PLAIN = ("NO", "MULTI_GPU", "MULTI_CPU")
+NEXT_TOKEN = (None, "ForCausalLM", "ForConditionalGeneration")
+"""Losses of transformers' models that are of the next token; None: of models named LMHeadModel."""
+
 RANK_ROWS = 2**32  # rows of one process are named from its rank times this
 
 HELPING = InfluenceConfig(enable=True, reg_rule="kernel_trace")
@@ -89,6 +92,7 @@ class TracingTrainerMixin:
         kind = self.accelerator.distributed_type.value  # type: ignore[attr-defined]
         if kind not in PLAIN:
             raise ArcherError(f"models that {kind} shards cannot be traced here; one process or DDP can")
+        check_shifted(self.model)  # type: ignore[attr-defined]
         self._tokenizer = tokenizer_of(self)
         self.add_callback(_Flushing(self))  # type: ignore[attr-defined]
 
@@ -287,6 +291,18 @@ class _Flushing(TrainerCallback):
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         self.on_save()
+
+
+def check_shifted(model: Any) -> None:
+    """Refuse models whose labels are not those of the next token, as a layout takes them to be."""
+    plain = model.get_base_model() if hasattr(model, "get_base_model") else model
+    if not isinstance(plain, PreTrainedModel):
+        return
+    if plain.config.is_encoder_decoder or plain.loss_type not in NEXT_TOKEN:
+        raise ArcherError(
+            f"{type(plain).__name__} does not learn to emit the next token at each position: token tracing "
+            "is for causal language models"
+        )
 
 
 def tokenizer_of(trainer: Any) -> Any:

@@ -39,6 +39,7 @@ def run_facts(trainer: Any) -> RunFacts:
         },
         temperature=args.temperature,
         micro_batches=args.steps_per_generation,
+        group_size=trainer.num_generations,
         rank=accelerator.process_index,
         world=accelerator.num_processes,
         resumed_at=trainer.state.global_step,

@@ -159,7 +159,9 @@ class Run:
 
     def _train(self, stop: StopRequest) -> None:
         engine = self.engine
-        console = self.console if "console" in self.config.trainer.logger else Console(quiet=True)
+        console = (
+            self.console if "console" in self.config.trainer.logger else Console(quiet=True, emoji=False)
+        )
         with ConsoleProgress(console, engine.step, engine.total_steps) as shown:
             while engine.step < engine.total_steps and not stop():
                 self._step(stop, shown)

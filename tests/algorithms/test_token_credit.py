@@ -1,6 +1,7 @@
 """Token credit: every mode against a loop over tokens, and what shapes its weights."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from archer.algorithms.token_credit.base import CREDIT_MODES, CreditInputs
 from archer.algorithms.token_credit.config import token_credit_config
+from archer.algorithms.token_credit.scored import ScoreDefinition
 from archer.algorithms.token_credit.shaping import permuted, shaped, strength_at, with_mean_one
 from archer.errors import ArcherError
 from archer.training.credit import TokenCredit, credit_sums
@@ -213,6 +215,9 @@ class Mine(Section):
 def constant(inputs, settings):
     return settings.factor * inputs.mask.to(inputs.log_probs.dtype)
 
+def greedy(inputs, settings):
+    return inputs.known_scores.exp()
+
 def wrong_shape(inputs, settings):
     return inputs.log_probs.sum(-1)
 
@@ -273,6 +278,27 @@ def test_weights_of_any_kind_of_number_are_taken_and_those_not_looked_at_may_be_
     for name in ("flags", "outside"):
         weights = own(tmp_path / "credit.py", name).weigh(inputs, 1, range(N)).weights
         assert weights.dtype == inputs.advantages.dtype and torch.equal(weights, expected)
+
+
+def test_scores_that_a_users_mode_did_not_ask_for_are_an_error_in_words(tmp_path, rng, ragged_mask):
+    inputs = inputs_of(rng, ragged_mask(rng, N, L), scores=None)
+    with pytest.raises(ArcherError, match="says which: @reads"):
+        own(tmp_path / "credit.py", "greedy").weigh(inputs, 1, range(N))
+
+
+def test_the_example_of_a_users_mode(rng, ragged_mask):
+    mode = f"{Path(__file__).parents[2]}/examples/my_credit.py:soft_nthr"
+    credit = TokenCredit(token_credit_config(mode=mode, softness=0.5, projection_dim=8), 0)
+    assert credit.scores == ScoreDefinition("head", projection_dim=8)
+    inputs = inputs_of(rng, ragged_mask(rng, N, L))
+    weights = credit.weigh(inputs, 1, range(N)).weights
+    for row in range(N):
+        tokens = [t for t in range(L) if inputs.mask[row, t]]
+        scores = [0.0 if math.isnan(s := float(inputs.scores[row, t])) else s for t in tokens]
+        unit = 0.5 * math.sqrt(sum(s * s for s in scores) / max(1, len(scores))) or 1.0
+        for t, score in zip(tokens, scores, strict=True):
+            expected = 2 / (1 + math.exp(score / unit)) if inputs.rejected[row] else 1.0
+            assert float(weights[row, t]) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,16 @@ def test_a_tied_head_counts_once_and_says_how_it_is_traced():
     assert "[all-linear,lm_head]" in [*Coverage(1, 2, {"output head lm_head": 1}, {}).lines()][-1]
 
 
+def test_a_head_that_a_trainer_does_not_call_is_not_advised():
+    model = tiny_model()
+    tracer = InfluenceTracer(model, traced_config(module_name_filter="q_proj"))
+    head = Coverage(1, 2, {"output head lm_head": 1}, {})
+    assert [*head.lines(head=False)][-1].endswith(
+        "most of them output head lm_head, which cannot be traced here"
+    )
+    assert "lm_head]" in [*head.lines()][-1] and "warning" in tracer.describe(head=False)
+
+
 def test_frozen_weights_do_not_count():
     model = get_peft_model(tiny_model(), LoraConfig(r=4, target_modules=["q_proj"], task_type="CAUSAL_LM"))
     assert covered(model).share == 1.0

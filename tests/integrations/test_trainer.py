@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import transformers
 from torch.utils.data import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
 
@@ -256,6 +257,29 @@ def test_a_model_is_never_given_the_columns_of_a_contrast(tmp_path):
     options = TokenTracing(uid_column="uid", accepted_column="accepted", influence=CONFIG, every=2)
     trainer(tmp_path, options, kind=Watching, max_steps=2, eval_strategy="steps", eval_steps=1)
     assert {"input_ids", "labels"} <= seen and not seen & {"uid", "accepted"}
+
+
+SMALL = {"vocab_size": 30, "pad_token_id": 0}
+BERT = transformers.BertConfig(
+    **SMALL, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2
+)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: transformers.BertForMaskedLM(BERT),
+        lambda: transformers.BertForSequenceClassification(BERT),
+        lambda: transformers.T5ForConditionalGeneration(
+            transformers.T5Config(**SMALL, d_model=16, d_ff=16, num_layers=1, num_heads=2, d_kv=8)
+        ),
+    ],
+    ids=["masked", "classifier", "encoder-decoder"],
+)
+def test_a_model_whose_labels_are_not_the_next_tokens_is_refused(make, tmp_path):
+    args = TrainingArguments(output_dir=str(tmp_path), report_to="none", use_cpu=True)
+    with pytest.raises(ArcherError, match="does not learn to emit the next token"):
+        TracingTrainer(make(), args, archer=TokenTracing(target=Sums(["4+4=8"]).rows))
 
 
 def test_a_batch_without_labels_is_refused_by_name(tmp_path):

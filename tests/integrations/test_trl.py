@@ -58,6 +58,11 @@ RUNS = {
     "plain": {"args": LIVELY, "repeat": 4, "class": "plain"},
     "which is right?": {"shaped": True, "fails": True},
     "mistakes": {"archer": {"credit": {"mode": "oracle"}}, "fails": True},
+    "traced head": {
+        "archer": {"influence": {"module_name_filter": ["all-linear", "lm_head"]}},
+        "fails": True,
+    },
+    "little": {"archer": {"influence": {**READING, "module_name_filter": ["q_proj"]}}},
     "one ratio": {
         "archer": {"credit": {"mode": "spare_confident"}},
         "args": {"importance_sampling_level": "sequence"},
@@ -249,3 +254,7 @@ def test_credit_is_refused_where_a_weight_cannot_reach_its_token(runs):
 
 def test_a_loss_that_goes_past_the_adapter_is_refused(runs):
     assert "computes its loss without _compute_loss" in runs.log("fused loss")["error"]
+
+
+def test_the_head_which_trl_does_not_call_is_refused_and_not_advised(runs):
+    assert "so that it cannot be traced: leave it out" in runs.log("traced head")["error"]

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from archer.errors import ArcherError
 from archer.plugins import PluginTable
 
 Side = Literal["rejected", "accepted", "both"]
@@ -55,7 +56,10 @@ class CreditInputs:
     def known_scores(self) -> Tensor:
         """[n, L] the scores; 0, which speaks for neither side, where there is none."""
         if self.scores is None:
-            raise ValueError("this mode reads scores: register it with scores=...")
+            raise ArcherError(
+                "a mode of token credit that reads scores says which: @reads(Settings, scores=function), as "
+                "in examples/my_credit.py"
+            )
         return self.scores.nan_to_num(nan=0.0)
 
 
