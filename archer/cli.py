@@ -1,7 +1,8 @@
 """The `archer` command."""
 
 import sys
-from typing import Annotated, Any
+from io import TextIOWrapper
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -70,12 +71,23 @@ def options(
 
 def main() -> None:
     """Run the command line; a problem the user can fix is one message and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a file's name may hold bytes that are no text
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except ArcherError as error:
-        console = Console(stderr=True, emoji=False)
-        console.print(f"[bold red]error:[/bold red] {_escaped(masked(str(error)))}", highlight=False)
-        sys.exit(2)
+        _refuse(str(error))
+    except OSError as error:
+        if error.filename is None or isinstance(error, ConnectionError):
+            raise
+        _refuse(f"{error.filename}: {error.strerror}. Check the name, the disk and who may use it.")
+
+
+def _refuse(text: str) -> NoReturn:
+    console = Console(stderr=True, emoji=False)
+    console.print(f"[bold red]error:[/bold red] {_escaped(masked(text))}", highlight=False)
+    sys.exit(2)
 
 
 def _escaped(text: str) -> str:

@@ -25,6 +25,11 @@ PRIVATE = 0o600  # mode of files that only their owner may read
 TEMPORARY_SUFFIX = ".tmp"
 
 
+def real_path(path: Path) -> Path:
+    """Return where a path leads through links; a loop of links stays as it is: there is nothing there."""
+    return Path(os.path.realpath(path))
+
+
 def plain_file(path: Path) -> Path:
     """Return where writing to `path` ends up, through links; refuse what is there but is no regular file."""
     try:

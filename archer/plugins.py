@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, get_type_hints
 
 from archer.errors import ArcherError
+from archer.files import real_path
 from archer.settings import Section, default_of
 
 T = TypeVar("T", bound=Callable[..., Any])
@@ -215,7 +216,7 @@ def load_function(path: str, name: str, key: str) -> Any:
 
     `key` is the setting that an error points at.
     """
-    file = Path(path).expanduser().resolve()
+    file = real_path(Path(path).expanduser())
     if not file.is_file():
         raise ArcherError(f"{key}={path}: there is no such file. Give the path of a Python file.")
     try:

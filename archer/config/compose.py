@@ -178,6 +178,10 @@ def _readable(error: Exception, arguments: list[str], config_dir: Path | None) -
     wanted = next((a.split("=", 1)[1] for a in arguments if a.startswith("engine=")), None)
     if f"engine/{wanted}" in text:
         return f"There is no engine {wanted!r}. Engines: {', '.join(ENGINES)}."
+    if any(
+        sign in text for sign in ("LexerNoViableAlt", "no viable", "mismatched input", "extraneous input")
+    ):
+        text += "\nA value with signs in it has to be quoted, for the shell and for Hydra: 'key=\"a=b, c\"'"
     return "The overrides could not be understood: " + text.replace("++", "")
 
 

@@ -21,6 +21,7 @@ from omegaconf import OmegaConf
 from archer.config.names import renamed
 from archer.config.parse import section_class
 from archer.errors import ArcherError
+from archer.files import real_path
 from archer.settings import Section
 
 GROUPS = ("engine", "recipe")
@@ -42,7 +43,7 @@ def hydra_arguments(overrides: Sequence[str], config_dir: Path | None) -> list[s
     if config_dir is not None:
         if not config_dir.is_dir():
             raise ArcherError(f"--config-dir {config_dir}: there is no such folder.")
-        arguments.append(f"hydra.searchpath=[{config_dir.resolve()}]")
+        arguments.append(f"hydra.searchpath=[{real_path(config_dir)}]")
     return arguments
 
 
@@ -154,5 +155,7 @@ def _normalise(override: str) -> str:
     if override.startswith("~") or re.match(r"^(engine|recipe|hydra[.\w]*)=", override):
         return override
     key, equals, value = override.lstrip("+").partition("=")
+    if value.startswith("~/"):  # which shells leave alone after an equals sign, and Hydra cannot read
+        value = str(Path(value).expanduser())
     prefix = ONLY_VERLS if key.startswith(ONLY_VERLS) else ""
     return f"++{prefix}{renamed(key.removeprefix(prefix))}{equals}{value}"

@@ -40,7 +40,8 @@ def read_rows(file: str) -> list[Row]:
         return [Row(f"{file}, row {n}", values) for n, values in enumerate(builtin_rows(file), start=1)]
     path = Path(file).expanduser()
     if not path.is_file():
-        what = "is a folder, not a file" if path.is_dir() else "does not exist"
+        there = "is a folder, not a file" if path.is_dir() else "is no regular file"
+        what = there if path.exists() else "does not exist"
         raise ArcherError(
             f"Data file {file} {what}. Check the name (data.train_files, data.val_files, --data); "
             f"relative paths start at {Path.cwd()}."
@@ -104,17 +105,27 @@ def _jsonl(path: Path) -> Iterator[Row]:
                 where, done = f"line {number}", min(1.0, raw.tell() / size)
                 try:
                     if line.strip():
-                        yield _row(where, json.loads(line), done)
+                        yield _row(where, _decoded(line), done)
                 except json.JSONDecodeError as error:
                     yield Row(where, {}, f"not valid JSON: {error.msg}", done)
         except (UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
             raise ArcherError(f"{path}: cannot be read as UTF-8 text ({error}).") from error
 
 
+def _decoded(text: str) -> Any:
+    """Read JSON; what Python cannot hold is no JSON here."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise
+    except (RecursionError, ValueError) as error:  # brackets within brackets; an integer of 5,000 digits
+        raise json.JSONDecodeError(str(error).partition(";")[0], "", 0) from error
+
+
 def _json(path: Path, unwrap: bool) -> Iterator[Row]:
     with path.open("rb") as raw:
         try:
-            content = json.load(_text(raw, path))
+            content = _decoded(_text(raw, path).read())
         except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, json.JSONDecodeError) as error:
             raise ArcherError(
                 f"{path}: not valid JSON ({error}). If there is one object a line, name the file .jsonl."

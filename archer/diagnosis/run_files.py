@@ -10,7 +10,7 @@ from archer.diagnosis.evidence import StepEvidence, TraceFacts
 from archer.diagnosis.thresholds import Thresholds
 from archer.diagnosis.trace_facts import trace_facts
 from archer.errors import ArcherError
-from archer.files import plain_file
+from archer.files import plain_file, real_path
 from archer.trace.files import VALIDATION
 from archer.trace.reader import TRACE_FOLDERS, DamagedStepError, TraceReader, find_traces, is_trace
 from archer.trace.vocab import Vocab
@@ -59,9 +59,9 @@ def open_run(path: Path) -> RunFiles:
     """Look at a run folder, or at a trace; raises `ArcherError` where there is nothing to diagnose."""
     if not path.is_dir():
         raise ArcherError(f"{path} is not a folder; expected the output folder of a run, or a trace.")
-    if path.resolve().name == VALIDATION:
+    if real_path(path).name == VALIDATION:
         raise ArcherError(f"{path} holds validations, not training; give the run folder above it.")
-    home = path.resolve().parent if is_trace(path) and path.resolve().name in TRACE_FOLDERS else path
+    home = real_path(path).parent if is_trace(path) and real_path(path).name in TRACE_FOLDERS else path
     notes: list[str] = []
     rows = read_rows(home / METRICS, notes)
     trace = _trace(path, notes)
@@ -77,7 +77,7 @@ def open_run(path: Path) -> RunFiles:
 
 def _name(home: Path, trace: TraceReader | None) -> str:
     experiment = None if trace is None else trace.summary.metadata.get("experiment")
-    return (experiment if isinstance(experiment, str) and experiment else home.resolve().name)[:200]
+    return (experiment if isinstance(experiment, str) and experiment else real_path(home).name)[:200]
 
 
 def _trace(path: Path, notes: list[str]) -> TraceReader | None:

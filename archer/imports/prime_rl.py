@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from archer.errors import ArcherError
+from archer.files import real_path
 from archer.imports.lines import read_lines
 from archer.imports.rows import ImportedRow, Record, StepFiles, clean
 
@@ -33,13 +34,13 @@ SCHEMA_VERSION = 1
 def find(source: Path) -> list[StepFiles]:
     """The steps of `token_exports`, of the folder that has it, of one `step_N` folder, or of one file."""
     if source.is_file():
-        match = FOLDER.fullmatch(source.resolve().parent.name)
+        match = FOLDER.fullmatch(real_path(source).parent.name)
         return [StepFiles(int(match[1]), (source,))] if match and FILE.fullmatch(source.name) else []
     folder = source / "token_exports" if (source / "token_exports").is_dir() else source
-    inside = [folder] if FOLDER.fullmatch(folder.resolve().name) else list(folder.glob("step_*"))
+    inside = [folder] if FOLDER.fullmatch(real_path(folder).name) else list(folder.glob("step_*"))
     found = []
     for path in inside:
-        match = FOLDER.fullmatch(path.resolve().name)
+        match = FOLDER.fullmatch(real_path(path).name)
         ranks = {int(m[1]): file for file in path.glob("rank_*.jsonl") if (m := FILE.fullmatch(file.name))}
         if match and ranks:
             found.append(StepFiles(int(match[1]), tuple(ranks[rank] for rank in sorted(ranks))))

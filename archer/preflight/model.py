@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import torch
 from huggingface_hub import constants, try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
 from torch import nn
 from transformers import AutoModelForCausalLM
 
@@ -127,8 +128,13 @@ def shape_of(config: Any, skeleton: nn.Module) -> ModelShape:
 
 def check_hub(path: str) -> None:
     """Refuse a hub id that is neither in the cache nor to be had, after seconds instead of many retries."""
-    if Path(model_folder(path)).is_dir() or try_to_load_from_cache(path, "config.json") is not None:
-        return
+    try:
+        if Path(model_folder(path)).is_dir() or try_to_load_from_cache(path, "config.json") is not None:
+            return
+    except HFValidationError as error:
+        raise ArcherError(
+            f"actor_rollout_ref.model.path={path} is neither a folder here nor the id of a model on the hub."
+        ) from error
     reason = "HF_HUB_OFFLINE is set"
     if not constants.HF_HUB_OFFLINE:
         try:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from archer.files import real_path
 from archer.rewards.config import CustomRewardConfig, RewardConfig
 from archer.rewards.rules import NO_OPINION, RewardResult, Rule
 from archer.rewards.rules.call import PATH_SETTING, FunctionSource
@@ -46,7 +47,7 @@ def custom_parts(config: RewardConfig) -> tuple[WeightedRule, ...]:
 
 def _rule(config: RewardConfig, function: CustomRewardConfig) -> FunctionRule:
     is_single = function is config.custom_reward_function
-    path = str(Path(str(function.path)).expanduser().resolve())
+    path = str(real_path(Path(str(function.path)).expanduser()))
     source = FunctionSource(path, function.name, True, PATH_SETTING if is_single else _LIST_SETTING)
     kwargs = {**(config.custom_kwargs if is_single else {}), **function.reward_kwargs}
     return FunctionRule(config, source, kwargs, function.batched, function.max_concurrency)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from archer.errors import ArcherError
+from archer.files import real_path
 from archer.trace.arrays import OUTSIDE_MASK, SPECS
 from archer.trace.files import STEPS_FOLDER, step_file_name
 from archer.trace.reader import LoadedStep, StepProblem, TraceReader
@@ -45,7 +46,7 @@ class Converted:
 def convert_trace(old: Path, new: Path, vocab: Vocab | None = None) -> Converted:
     """Write every readable step of `old` to the new folder `new`; damaged ones are reported and left out."""
     reader = TraceReader(old)
-    if new.resolve() == old.resolve() or (new.exists() and (not new.is_dir() or any(new.iterdir()))):
+    if real_path(new) == real_path(old) or (new.exists() and (not new.is_dir() or any(new.iterdir()))):
         raise ArcherError(f"{new} exists and is not an empty folder; convert to a new one.")
     problems: list[StepProblem] = []
     notes: dict[str, None] = {}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from archer.errors import ArcherError
-from archer.files import TEMPORARY_SUFFIX, replace_atomically
+from archer.files import TEMPORARY_SUFFIX, real_path, replace_atomically
 from archer.trace.arrays import FORMAT_MAJOR, FORMAT_VERSION, TRACE_KINDS, TraceKind
 
 STEPS_FOLDER = "steps"
@@ -48,8 +48,8 @@ def regular_file_inside(folder: Path, relative: str) -> Path | None:
     (opening a pipe would wait for ever), are refused.
     """
     path = folder / relative
-    resolved = path.resolve()
-    if not resolved.is_relative_to(folder.resolve()):
+    resolved = real_path(path)
+    if not resolved.is_relative_to(real_path(folder)):
         raise ArcherError(
             f"{relative} is a link that leads out of the trace folder {folder}; it is not followed."
         )
@@ -65,10 +65,10 @@ def sibling_folder(folder: Path, name: str) -> Path:
 
     Raises `ArcherError` for anything but the name of a folder, and for links that lead away.
     """
-    parent = folder.resolve().parent
+    parent = real_path(folder).parent
     plain = name not in ("", ".", "..") and not any(sign in name for sign in "/\\\0:")
     beside = parent / name if plain else None
-    if beside is None or beside.resolve() != beside:
+    if beside is None or real_path(beside) != beside:
         raise ArcherError(
             f"the trace {folder} refers to {name[:80]!r}, which is not the name of a folder beside it."
         )
@@ -165,7 +165,7 @@ def read_summary(folder: Path) -> TraceSummary | None:
 
 def kind_of_folder(folder: Path) -> TraceKind:
     """The kind of a trace that does not say it: older traces are told apart by their folder's name alone."""
-    return "influence" if "influence" in folder.resolve().name else "entropy"
+    return "influence" if "influence" in real_path(folder).name else "entropy"
 
 
 def _major(version: str) -> int:

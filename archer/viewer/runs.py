@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from archer.errors import ArcherError
+from archer.files import real_path
 from archer.trace.files import MANIFEST, STEPS_FOLDER, SUMMARY
 from archer.trace.manifest import ManifestLine, StepStatistics
 from archer.trace.reader import TRACE_FOLDERS, StepEntry, TraceReader, find_traces
@@ -168,7 +169,7 @@ class Library:
         """Open what is new at or below a folder; returns how many runs that were."""
         added = 0
         for place in find_runs(folder):
-            if (key := place.resolve()) in self._known and not strict:
+            if (key := real_path(place)) in self._known and not strict:
                 continue
             try:
                 run = TracedRun(place, self._model_path, read_only=self._read_only)
@@ -234,12 +235,12 @@ def _traces(folder: Path) -> list[Path]:
 
 def _home(folder: Path) -> Path:
     """The run's folder, also where one of its traces was given."""
-    resolved = folder.resolve()
+    resolved = real_path(folder)
     return resolved.parent if resolved.name in TRACE_FOLDERS else resolved
 
 
 def _name(folder: Path, metadata: dict[str, Any]) -> str:
-    resolved = folder.resolve()
+    resolved = real_path(folder)
     validation = resolved.name == VALIDATION
     experiment = metadata.get("experiment")
     if not (isinstance(experiment, str) and experiment):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from archer.cli import main
 from archer.config import compose
 from archer.data.builtin import tiny_reasoner_path
 from archer.errors import ArcherError
@@ -174,3 +176,49 @@ def test_a_full_disk_ends_with_a_message_and_keeps_what_was_saved(runs, tmp_path
     assert "could not be written" in done.stderr
     assert "global_step_1 is untouched" in " ".join(done.stderr.split())
     assert "global_step_1" in done.stdout and ".saving" not in done.stdout
+
+
+LONG = "x" * 300  # longer than any file system's names
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["diagnose", LONG],
+        ["trace", "check", LONG],
+        ["trace", "convert", LONG, "out"],
+        ["trace", "import", LONG, "out"],
+        ["data", "show", LONG],
+        ["data", "check-gold", LONG],
+        ["export-model", LONG, "out"],
+        ["ablate", "run", LONG],
+        ["train", "--print-config", "--config-dir", LONG],
+        ["train", "--dry-run", f"reward.custom_reward_function.path={LONG}.py"],
+        ["train", "--dry-run", f"trainer.default_local_dir={LONG}"],
+        ["train", "--dry-run", "reward.custom_reward_function.path=loop"],
+        ["trace", "check", "loop"],
+        ["trace", "convert", "empty", "loop"],
+        ["train", "--dry-run", "recipe=arithmetic", "actor_rollout_ref.model.path=--"],
+    ],
+    ids=lambda arguments: " ".join(arguments)[:60],
+)
+def test_a_name_that_no_file_can_have_or_a_loop_of_links_is_one_message(
+    arguments, monkeypatch, tmp_path, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    Path("loop").symlink_to("loop")
+    Path("empty").mkdir()
+    monkeypatch.setattr(sys, "argv", ["archer", *arguments])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code not in (0, None)
+    said = capsys.readouterr()
+    assert "error:" in said.err or "no" in said.out + said.err
+    assert "Traceback" not in said.err
+
+
+def test_a_file_whose_name_is_no_text_can_be_told_of(tmp_path):
+    name = os.fsencode(tmp_path) + b"/\xff.jsonl"
+    command = [sys.executable, "-m", "archer", "data", "show", name]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONUTF8": "1"})
+    assert done.returncode == 2 and "does not exist" in " ".join(done.stderr.split()), done.stderr

@@ -205,3 +205,15 @@ def test_settings_of_hydras_own_are_refused_as_nothing_reads_them(override):
 def test_a_value_for_all_of_verls_settings_is_refused():
     with pytest.raises(ArcherError, match=r"engine\.verl=3: it is a group of settings"):
         compose(["engine=verl", "engine.verl=3"])
+
+
+def test_a_home_folder_may_be_written_short(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    assert compose(["data.train_files=~/my prompts.jsonl"]).data.train_files == ("/home/me/my prompts.jsonl",)
+
+
+@pytest.mark.parametrize("value", ["a=b", "{x", "a b: {c", "(1,2"])
+def test_a_value_that_has_to_be_quoted_says_how(value):
+    with pytest.raises(ArcherError, match="could not be understood") as refusal:
+        compose([f"trainer.experiment_name={value}"])
+    assert "has to be quoted" in str(refusal.value)

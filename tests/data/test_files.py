@@ -2,12 +2,13 @@
 
 import gzip
 import json
+import os
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from archer.data.files import read_source
+from archer.data.files import read_rows, read_source
 from archer.errors import ArcherError
 
 ROWS = [{"q": "één"}, {"q": "zwei"}, {"q": "three\u2028lines"}]
@@ -66,3 +67,20 @@ def test_a_file_that_cannot_be_read_is_one_clear_error(tmp_path, name, content, 
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ArcherError, match=message):
         list(read_source(tmp_path / name))
+
+
+@pytest.mark.parametrize("line", ["[" * 200_000, '{"a": ' * 50_000, '{"a": ' + "9" * 5000 + "}"])
+def test_json_that_python_cannot_hold_is_told_as_no_json(tmp_path, line):
+    rows, listed = tmp_path / "a.jsonl", tmp_path / "a.json"
+    rows.write_text(f"{line}\n")
+    listed.write_text(line)
+    assert [str(row.problem).startswith("not valid JSON: ") for row in read_source(rows)] == [True]
+    with pytest.raises(ArcherError, match="not valid JSON"):
+        list(read_source(listed))
+
+
+def test_what_is_there_but_is_no_file_is_told_so(tmp_path):
+    os.mkfifo(tmp_path / "a.jsonl")
+    for file in (str(tmp_path / "a.jsonl"), "/dev/null"):
+        with pytest.raises(ArcherError, match="is no regular file"):
+            read_rows(file)
