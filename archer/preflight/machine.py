@@ -101,8 +101,9 @@ def check_memory(config: TrainConfig, facts: ModelFacts) -> Finding:
     if config.engine.name == "local":
         on_gpu = config.engine.device != "cpu" and torch.cuda.is_available()
         there, device = room(on_gpu), "cuda" if on_gpu else "cpu"
-        demand = local_demand(config, facts, device)
-        return compare(demand, there, "this device", what_would_fit(config, facts, device, there))
+        total = torch.cuda.mem_get_info()[1] if on_gpu else None
+        demand = local_demand(config, facts, device, total)
+        return compare(demand, there, "this device", what_would_fit(config, facts, device, there, total))
     if on_cpu(config):
         demand = verl_demand(config, facts, device_bytes=None)
         return compare(demand, room(False) // ranks(config), "each process")
@@ -123,7 +124,9 @@ def room(on_gpu: bool) -> int:
     return available
 
 
-def what_would_fit(config: TrainConfig, facts: ModelFacts, device: str, there: int) -> str:
+def what_would_fit(
+    config: TrainConfig, facts: ModelFacts, device: str, there: int, total: int | None = None
+) -> str:
     """Halve what is sampled and computed at a time until the local engine fits, and say how it did."""
     options = config.actor_rollout_ref
     rows, tokens = options.rollout.max_num_seqs, token_budget(options.actor)
@@ -132,7 +135,7 @@ def what_would_fit(config: TrainConfig, facts: ModelFacts, device: str, there: i
         rollout = replace(options.rollout, max_num_seqs=rows)
         actor = replace(options.actor, ppo_max_token_len_per_gpu=tokens)
         smaller = replace(config, actor_rollout_ref=replace(options, rollout=rollout, actor=actor))
-        demand = local_demand(smaller, facts, device)
+        demand = local_demand(smaller, facts, device, total)
         if demand.peak < TIGHT * there:
             return (
                 f"With actor_rollout_ref.rollout.max_num_seqs={rows} actor_rollout_ref.actor."

@@ -64,20 +64,13 @@ def gib(size: int) -> str:
     return f"{size / GIB:.1f}" if size >= 10 * GIB else f"{size / GIB:.2f}"
 
 
-def local_demand(config: TrainConfig, facts: ModelFacts, device: str) -> Demand:
-    """Memory of engine=local on `cpu` or `cuda`."""
+def local_demand(
+    config: TrainConfig, facts: ModelFacts, device: str, device_bytes: int | None = None
+) -> Demand:
+    """Memory of engine=local on `cpu` or `cuda`; `device_bytes` is what vLLM's share is a share of."""
     mixed = device == "cuda" if config.engine.dtype == "auto" else config.engine.dtype == "bfloat16"
     width = 2 if mixed else 4
-    shape, rollout = facts.shape, config.actor_rollout_ref.rollout
-    rows = min(rollout.max_num_seqs, config.data.train_batch_size * rollout.n)
-    if config.data.val_files:
-        rows = rollout.max_num_seqs
-    prompts = max(1, rows // rollout.n) * config.data.max_prompt_length
-    nucleus = min(rollout.top_p, rollout.val_kwargs.top_p) < 1
-    positions = -(-_longest(config) // CACHE_STEP) * CACHE_STEP
-    static = device == "cuda"  # kept between steps, with a row for scrap
-    cached = cache_bytes(shape, rows + static, positions, width)
-    recorded = drawing_bytes(shape, rows, nucleus) if static and not rollout.enforce_eager else 0
+    shape, by_vllm = facts.shape, config.actor_rollout_ref.rollout.name == "vllm"
     tokens = _micro_batch(config)
     saved = bool(config.actor_rollout_ref.model.enable_gradient_checkpointing)
     layer = inside_layer_bytes(shape, tokens, width, saved, facts.adapters)
@@ -86,9 +79,11 @@ def local_demand(config: TrainConfig, facts: ModelFacts, device: str) -> Demand:
     return Demand(
         (
             *_local_state(config, facts, width),
-            Part("KV cache", cached, True, static),
-            Part("drawing tokens", decoding_bytes(shape, rows, prompts, width, nucleus), True, False),
-            Part("recorded graphs", recorded, False, True),
+            *(
+                _sampling_by_vllm(config, shape, width, device_bytes)
+                if by_vllm
+                else _sampling_by_itself(config, facts, width, device == "cuda")
+            ),
             Part("activations", kept, False, True),
             Part("one layer or the logits", max(layer, head), False, True),
             Part("influence", influence_bytes(config, facts, width), False, True),
@@ -97,30 +92,76 @@ def local_demand(config: TrainConfig, facts: ModelFacts, device: str) -> Demand:
     )
 
 
+def _sampling_by_itself(config: TrainConfig, facts: ModelFacts, width: int, static: bool) -> tuple[Part, ...]:
+    """What the model's own decoding takes: a copy of the weights, the cache, the drawing of tokens.
+
+    `static`: on a GPU, where the cache of all slots and one for scrap stays between steps, and graphs keep
+    what they draw tokens in. With LoRA the copy has its own of all that is merged or converted.
+    """
+    shape, adapters, rollout = facts.shape, facts.adapters, config.actor_rollout_ref.rollout
+    rows = min(rollout.max_num_seqs, config.data.train_batch_size * rollout.n)
+    if config.data.val_files:
+        rows = rollout.max_num_seqs
+    prompts = max(1, rows // rollout.n) * config.data.max_prompt_length
+    nucleus = min(rollout.top_p, rollout.val_kwargs.top_p) < 1
+    positions = -(-_longest(config) // CACHE_STEP) * CACHE_STEP
+    cached = cache_bytes(shape, rollout.max_num_seqs + 1 if static else rows, positions, width)
+    recorded = drawing_bytes(shape, rows, nucleus) if static and not rollout.enforce_eager else 0
+    mixed = width < 4
+    copied = 2 * shape.parameters if mixed else 0
+    if adapters is not None:
+        copied = width * (adapters.adapted + (shape.parameters - adapters.linear if mixed else 0))
+    return (
+        Part("copy that samples", copied, True, True),
+        Part("KV cache", cached, True, static),
+        Part("drawing tokens", decoding_bytes(shape, rows, prompts, width, nucleus), True, False),
+        Part("recorded graphs", recorded, False, True),
+    )
+
+
+def _sampling_by_vllm(
+    config: TrainConfig, shape: ModelShape, width: int, device_bytes: int | None
+) -> tuple[Part, ...]:
+    """What vLLM takes in the same process; it gives its memory back for the update, unless told not to."""
+    share = rollout_bytes(config, shape, width, device_bytes)
+    stays = not config.actor_rollout_ref.rollout.free_cache_engine
+    return (Part("vLLM (weights and KV cache)", share, True, stays),)
+
+
+def rollout_bytes(
+    config: TrainConfig, shape: ModelShape, width: int, device_bytes: int | None, parallel: int = 1
+) -> int:
+    """The share of a device, `gpu_memory_utilization`, that a rollout engine takes for weights and KV cache.
+
+    `device_bytes` is what that is a share of, None where no device is known: then the weights count, and one
+    longest response.
+    """
+    least = (width * shape.parameters + cache_bytes(shape, 1, _longest(config), width)) // parallel
+    share = config.actor_rollout_ref.rollout.gpu_memory_utilization
+    return least if device_bytes is None else max(least, int(share * device_bytes))
+
+
 def _local_state(config: TrainConfig, facts: ModelFacts, width: int) -> tuple[Part, ...]:
     """Weights and what training keeps for each of them; with LoRA for those of the adapters alone.
 
-    F of P frozen parameters are in linear layers, which keep them in the products' format; M of those are
-    merged with adapters of A parameters. Weights: a F + 4 (P - F) + 4 A. The copy that samples has its own of
-    all that is merged or converted. The reference is the same model without adapters.
+    F of P frozen parameters are in linear layers, which keep them in the products' format, beside adapters of
+    A parameters. Weights: a F + 4 (P - F) + 4 A. The reference is the same model without adapters.
     """
     shape, adapters, mixed = facts.shape, facts.adapters, width < 4
     if adapters is None:
         weights, gradients, moments = state_bytes(shape)
         reference = weights if config.needs_reference else 0
-        copied = products = 2 * shape.parameters if mixed else 0
+        products = 2 * shape.parameters if mixed else 0
     else:
         others = shape.parameters - adapters.linear
         weights = 4 * adapters.trained + width * adapters.linear + 4 * others
         gradients, moments, reference = 4 * adapters.trained, 8 * adapters.trained, 0
-        copied = width * (adapters.adapted + (others if mixed else 0))
         products = 2 * adapters.trained if mixed else 0
     return (
         Part("weights", weights, True, True),
         Part("gradients", gradients, False, True),
         Part("optimizer", moments, True, True),
         Part("reference", reference, True, True),
-        Part("copy that samples", copied, True, True),
         Part("weights in bfloat16 for the products", products, False, True),
     )
 
@@ -129,8 +170,7 @@ def verl_demand(config: TrainConfig, facts: ModelFacts, device_bytes: int | None
     """Memory of a rank of engine=verl.
 
     State is sharded over all ranks, the reference too. While it samples, the rollout engine takes its share
-    of the device, `gpu_memory_utilization`, which holds its weights and its KV cache; `device_bytes` is what
-    that is a share of, None where no device is known: then the weights count, and one longest response.
+    of the device.
     """
     own = OmegaConf.create(config.engine.verl)
     ranks = config.trainer.nnodes * config.trainer.n_gpus_per_node
@@ -142,9 +182,7 @@ def verl_demand(config: TrainConfig, facts: ModelFacts, device_bytes: int | None
         gradients, reference = 4 * facts.adapters.trained // ranks, 0
         weights, moments = weights + gradients, 2 * gradients
     parallel = OmegaConf.select(own, "actor_rollout_ref.rollout.tensor_model_parallel_size") or 1
-    share = config.actor_rollout_ref.rollout.gpu_memory_utilization
-    least = (width * shape.parameters + cache_bytes(shape, 1, _longest(config), width)) // parallel
-    rollout = least if device_bytes is None else max(least, int(share * device_bytes))
+    rollout = rollout_bytes(config, shape, width, device_bytes, parallel)
     offloads = "actor_rollout_ref.actor.fsdp_config"
     if OmegaConf.select(own, f"{offloads}.optimizer_offload"):
         moments = 0

@@ -347,3 +347,37 @@ def test_traces_take_no_more_than_the_estimate_when_every_response_is_as_long_as
         ]
     )
     assert 0.8 * trace_bytes(config, 1) < written < 1.05 * trace_bytes(config, 1)
+
+
+def sizes(demand) -> dict[str, tuple[float, bool, bool]]:
+    return {part.name: (part.bytes, part.sampling, part.updating) for part in demand.parts}
+
+
+@pytest.mark.parametrize("gives_back", [True, False])
+def test_vllm_in_the_same_process_takes_its_share_instead_of_a_cache_of_the_models_own(facts, gives_back):
+    rollout = "actor_rollout_ref.rollout"
+    config = compose(
+        [
+            f"{rollout}.name=vllm",
+            f"{rollout}.gpu_memory_utilization=0.3",
+            f"{rollout}.free_cache_engine={gives_back}",
+        ]
+    )
+    found = sizes(local_demand(config, facts("Qwen/Qwen2.5-1.5B-Instruct"), "cuda", 80 * GIB))
+    assert found["vLLM (weights and KV cache)"] == (24 * GIB, True, not gives_back)
+    assert not {"copy that samples", "KV cache", "recorded graphs"} & set(found)
+
+
+def test_on_a_gpu_the_cache_has_room_for_all_slots_whatever_a_step_samples(facts):
+    few = ["data.val_files=[]", "data.train_batch_size=2", "actor_rollout_ref.actor.ppo_mini_batch_size=2"]
+    model = facts("Qwen/Qwen2.5-1.5B-Instruct")
+    for device, ratio in (("cuda", 257 / 65), ("cpu", 1.0)):
+        caches = [
+            sizes(
+                local_demand(
+                    compose([*few, f"actor_rollout_ref.rollout.max_num_seqs={slots}"]), model, device
+                )
+            )["KV cache"][0]
+            for slots in (256, 64)
+        ]
+        assert caches[0] / caches[1] == pytest.approx(ratio)
