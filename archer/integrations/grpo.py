@@ -111,12 +111,16 @@ class GRPOTracing:
             )
         return "\n".join(said)
 
+    def traces(self, step: int) -> bool:
+        """Whether influence is captured in a step: where it is written."""
+        return self.influence.enable and step % self.influence.write_every == 0
+
     def sampled(
-        self, make: Callable[[int, frozenset[int]], SampledResponses], verdicts: Verdicts
+        self, step: int, make: Callable[[int, frozenset[int]], SampledResponses], verdicts: Verdicts
     ) -> SampledResponses:
         """A new generation: choose the groups whose influence is traced."""
         groups = verdicts.groups(self._offset)
-        selection = self.tracer.select(groups) if self.influence.enable else Selection((), 0, 0, 0)
+        selection = self.tracer.select(groups) if self.traces(step) else Selection((), 0, 0, 0)
         self.current = make(self._offset, frozenset(selection.rows))
         self._offset += len(verdicts.accepted)
         self._pending.append(self.current)
@@ -132,7 +136,7 @@ class GRPOTracing:
             )
         first = generation.seen.isdisjoint(names)
         step = LossPass(generation, names, inputs, first)
-        if first and self.influence.enable:
+        if first and self.traces(generation.step):
             self._capture.enter_context(self.tracer.capture(self.layout(step)))
         self.loss_pass = step
         try:
@@ -146,10 +150,11 @@ class GRPOTracing:
 
     def watch(self, step: LossPass, loss: Tensor) -> None:
         """Between the loss and its backward."""
-        if not step.first or not self.influence.enable or self.influence.output_function == "training_loss":
+        generation, places = step.generation, step.places
+        captured = step.first and self.traces(generation.step)
+        if not captured or self.influence.output_function == "training_loss":
             return
         assert step.log_probs is not None
-        generation, places = step.generation, step.places
         numbers = torch.tensor(places) + generation.first
         rewards = generation.verdicts.rewards[numbers].nan_to_num(0.0).to(loss.device)
         advantages = generation.token_advantages(places)
@@ -258,7 +263,7 @@ class GRPOTracing:
             everyone = [mine]
         if everyone is None:
             return
-        if self.influence.enable:
+        if any(self.traces(generation.step) for generation in done):
             self._note(_over_ranks([metrics for _, metrics in everyone]))
         verdicts = {generation.offset: generation.verdicts for generation in done}
         parts = [part for columns, _ in everyone for part in columns]

@@ -17,7 +17,8 @@ class Tracing:
     Attributes:
         output_dir: the folder that `archer view` is given; None: the trainer's own `args.output_dir`.
         entropy_trace: write every response token of every step to `entropy_trace/`.
-        write_every: every how many steps.
+        write_every: every how many steps; `influence` has a `write_every` of its own, and is captured in the
+            steps that it writes.
         influence: how the groups with both verdicts are scored for `influence_trace/`; None: not at all.
         credit: what each token is paid of its response's advantage, as `algorithm.token_credit`.
         accepted_by: the name of the reward function whose value says what is right. Needed where there are

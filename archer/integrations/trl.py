@@ -93,8 +93,11 @@ class ArcherGRPOMixin:
         if rewards is None or not {"prompt_ids", "completion_ids", "advantages"} <= output.keys():
             raise misfit("does not judge and pad completions as the adapter expects")
         verdicts = verdicts_of(self, rewards, output)
+        step = self.state.global_step + 1
         generation = self.archer.sampled(
-            lambda offset, selected: generation_of(self, inputs, output, verdicts, offset, selected), verdicts
+            step,
+            lambda offset, selected: generation_of(self, inputs, output, verdicts, step, offset, selected),
+            verdicts,
         )
         if self.archer.weighs(generation):
             old = output.get("old_per_token_logps")

@@ -109,6 +109,7 @@ def generation_of(
     inputs: list[dict[str, Any]],
     output: dict[str, Any],
     verdicts: Verdicts,
+    step: int,
     offset: int,
     selected: frozenset[int],
 ) -> SampledResponses:
@@ -129,7 +130,7 @@ def generation_of(
         for line, there in zip(tokens, output["completion_mask"].cpu(), strict=True)
     ]
     return SampledResponses(
-        step=trainer.state.global_step + 1,
+        step=step,
         offset=offset,
         first=trainer.accelerator.process_index * len(prompts),
         verdicts=verdicts,

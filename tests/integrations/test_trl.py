@@ -63,6 +63,11 @@ RUNS = {
         "fails": True,
     },
     "little": {"archer": {"influence": {**READING, "module_name_filter": ["q_proj"]}}},
+    "every second": {
+        "archer": {"influence": {**READING, "write_every": 2}},
+        "args": {"max_steps": 4},
+        "repeat": 4,
+    },
     "one ratio": {
         "archer": {"credit": {"mode": "spare_confident"}},
         "args": {"importance_sampling_level": "sequence"},
@@ -258,3 +263,11 @@ def test_a_loss_that_goes_past_the_adapter_is_refused(runs):
 
 def test_the_head_which_trl_does_not_call_is_refused_and_not_advised(runs):
     assert "so that it cannot be traced: leave it out" in runs.log("traced head")["error"]
+
+
+def test_influence_is_captured_in_the_steps_that_are_written_alone(runs):
+    steps = TraceReader(runs.folder / "every second" / "influence_trace").entries
+    assert [entry.step for entry in steps] == [2, 4]
+    history = [line for line in runs.log("every second")["history"] if "loss" in line]
+    assert ["influence_trace/debug_captured_tokens" in line for line in history] == [False, True] * 2
+    assert_close(runs.trace("every second", step=4).influence, runs.trace("reading").influence)
