@@ -11,6 +11,7 @@ import inspect
 import json
 import os
 import pickle
+import re
 import resource
 import select
 import signal
@@ -139,7 +140,7 @@ def describe(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]  # which says more than how many there are
     line = " ".join("".join(traceback.format_exception_only(error)).split())
-    line = line.removeprefix(f"{type(error).__module__}.")  # a user's file has a made-up name there
+    line = re.sub(r"^archer_user_.*?_[0-9a-f]{8}\.", "", line)  # the made-up name of a user's file
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     return line[:_MAX_MESSAGE_CHARS] + place
