@@ -11,13 +11,15 @@ from typer.testing import CliRunner
 
 import archer
 from archer.errors import ArcherError
+from archer.generation.batch import micro_batch
 from archer.generation.policy import Policy
-from archer.influence import Group, InfluenceConfig
+from archer.influence import Group, InfluenceConfig, InfluenceTracer
 from archer.verify import capture, model_checks
 from archer.verify.command import verify
 from archer.verify.gather import GatherOptions, build, gather
 from archer.verify.model_checks import CheckedGroup, check_factors, check_slopes, check_solvers
-from archer.verify.token_methods import TokenMethods, candidates, loss_weights
+from archer.verify.shared_prompt import SharedPrompt, activations_only
+from archer.verify.token_methods import TokenMethods, candidates, layout_of, loss_weights
 
 torch.set_num_threads(1)
 app = typer.Typer()
@@ -150,6 +152,38 @@ def test_one_backward_gives_the_scores_of_each_objectives_own(gathered):
         found_scores = valued.values[row]["-influence, bare defaults"].double()
         scale = expected[row].abs().max()
         assert (found_scores + expected[row]).abs().max() < 1e-3 * scale
+
+
+def test_behind_a_prompt_read_once_factors_and_log_probs_are_those_of_the_whole(gathered):
+    """And no weight gets a gradient on the way."""
+    generation, found = gathered
+    responses, _ = found.groups[0]
+    policy = Policy(generation.model, generation.compute, 1.0)
+    tokens = responses.prompts[0].token_ids
+    assert SharedPrompt.fits(policy, tokens)
+    rows = [2, 0, 3]
+    whole = micro_batch(responses, rows, generation.compute.device)
+    behind = SharedPrompt(policy, tokens).batch(responses, rows)
+    assert behind.input_ids.shape[1] == whole.input_ids.shape[1] - len(tokens) + 1
+    tracer = InfluenceTracer(generation.model, InfluenceConfig(enable=True, projection="none"))
+    kept = []
+    for batch in (whole, behind):
+        with activations_only(generation.model), tracer.capture(layout_of(batch)):
+            stats = policy.token_stats(batch)
+            stats.log_probs.sum().backward()
+        kept.append((stats.log_probs, stats.entropy, tracer.captured[0]))
+        tracer.reset()
+    assert all(weight.requires_grad and weight.grad is None for weight in generation.model.parameters())
+    (log_probs, entropy, expected), (*found_stats, factors) = kept
+    torch.testing.assert_close(found_stats, [log_probs, entropy], atol=2e-5, rtol=1e-4)
+    for module in tracer.modules:
+        for row in rows:
+            here, there = expected.positions[row], factors.positions[row]
+            for a, b in ((expected.u, factors.u), (expected.v, factors.v)):
+                wanted = a[module.name][here]
+                torch.testing.assert_close(
+                    b[module.name][there], wanted, atol=1e-4 * float(wanted.abs().max()), rtol=1e-3
+                )
 
 
 def test_a_lost_position_breaks_the_factors_check(subject, monkeypatch):
