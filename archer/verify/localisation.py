@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import torch
 from torch import Tensor
@@ -27,6 +28,8 @@ class Label:
     """The one at which it becomes false."""
     results: frozenset[int]
     """Those that hold results of equations, and that one."""
+    true: frozenset[Fraction] = field(default=frozenset(), compare=False)
+    """What the false result should have been."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +43,8 @@ class MistakeCase:
     values: Mapping[str, Tensor]  # method -> [T], high says "mistake"
     nulls: Mapping[str, Sequence[Tensor]] = field(default_factory=dict)
     """The same under permuted accept / reject labels; a method that is not here sees no labels."""
+    answered: bool | None = None
+    """Whether an accepted response of its group writes what the result should have been; None: not known."""
 
     @property
     def chooses(self) -> bool:
@@ -53,14 +58,15 @@ def label_of(decoded: DecodedText, length: int) -> Label | None:
     length: tokens of the response; those after the text (the end mark) are no text
     """
     read = equations(decoded.text)
-    wrong = [equation.wrong for equation in read if equation.wrong is not None]
+    wrong = [(equation.wrong, equation.true) for equation in read if equation.wrong is not None]
     if not wrong:
         return None
-    here = touched(decoded, min(wrong), min(wrong) + 1)
+    first, true = min(wrong, key=lambda one: one[0])
+    here = touched(decoded, first, first + 1)
     if not here or min(here) >= length:
         return None
     results = [touched(decoded, equation.start, equation.end) for equation in read]
-    return Label(min(here), frozenset[int](here).union(*results))
+    return Label(min(here), frozenset[int](here).union(*results), frozenset(map(abs, true)))
 
 
 @dataclass(frozen=True)
@@ -69,9 +75,13 @@ class Population:
 
     name: str
     note: str
+    answered: bool | None = None
+    """Which cases alone are looked at; None: all."""
 
     def tokens(self, case: MistakeCase, threshold: float) -> Tensor:
         """[T] bool."""
+        if self.answered is not None and case.answered is not self.answered:
+            return torch.zeros_like(case.entropy, dtype=torch.bool)
         if self.name == "sure and unsure":
             return torch.ones_like(case.entropy, dtype=torch.bool)
         if self.name == "unsure":
@@ -85,6 +95,14 @@ POPULATIONS = (
     Population("sure and unsure", "all tokens of the response"),
     Population("unsure", "its tokens with entropy above {threshold:g} nats"),
     Population("results", "the tokens of the results of its equations"),
+    Population(
+        "sure and unsure",
+        "all tokens, where an accepted response of the group writes the true result",
+        answered=True,
+    ),
+    Population(
+        "sure and unsure", "all tokens, where no accepted response writes the true result", answered=False
+    ),
 )
 
 

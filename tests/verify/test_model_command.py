@@ -20,6 +20,7 @@ from archer.verify.gather import GatherOptions, build, gather
 from archer.verify.model_checks import CheckedGroup, check_factors, check_slopes, check_solvers
 from archer.verify.shared_prompt import SharedPrompt, activations_only
 from archer.verify.token_methods import TokenMethods, candidates, layout_of, loss_weights
+from archer.verify.traced_cases import cases_of_trace
 
 torch.set_num_threads(1)
 app = typer.Typer()
@@ -80,13 +81,21 @@ def test_the_whole_command_on_the_embedded_model(tmp_path):
     exact = [check for check in document["checks"] if check["passed"] is not None]
     assert [check["passed"] for check in exact] == [True] * 6
     tables = [check for check in document["checks"] if check["name"].startswith("first false equation")]
-    assert len(tables) == 3
+    assert len(tables) == 5
     for table in tables:
         rows = {figure["what"]: figure for figure in table["figures"]}
         assert set(candidates()) < set(rows) and "-NTHR's score" in rows and "gradient norm" in rows
     every = {figure["what"]: figure for figure in tables[0]["figures"]}
     assert every["-log-prob"]["AUC"] > 0.9 > every["random"]["AUC"]
     assert every["entropy"]["null AUC"] == every["entropy"]["AUC"]
+
+
+def test_a_case_is_answered_where_an_accepted_response_writes_the_true_result(gathered):
+    """Of the shipped trace's, 16 of 47: counted once more by a regular expression over its texts."""
+    traced = cases_of_trace(PACKAGE / "viewer" / "demo_real", 0).cases
+    assert [one.answered for one in traced].count(True) == 16
+    assert [one.answered for one in traced].count(False) == 31
+    assert any(one.answered for one in gathered[1].cases)
 
 
 def test_too_few_cases_are_said(tmp_path):
