@@ -17,6 +17,7 @@ from archer.verify.equations import equations
 from archer.verify.report import CheckResult, Figure, reported
 
 COLUMNS = ("AUC", "AUC from", "AUC to", "top-1", "top-1 from", "top-1 to")
+NULL_COLUMNS = ("null AUC", "null top-1")
 CHOSEN = "influence, chosen on the other half"
 
 
@@ -90,6 +91,11 @@ class Population:
         chosen[sorted(case.label.results)] = True
         return chosen
 
+    def holds(self, case: MistakeCase, threshold: float) -> bool:
+        """Whether the mistake of a case is among these tokens, with others."""
+        inside = self.tokens(case, threshold)
+        return bool(inside[case.label.token]) and int(inside.sum()) > 1
+
 
 POPULATIONS = (
     Population("sure and unsure", "all tokens of the response"),
@@ -115,9 +121,9 @@ def figures_of(
     """
     aucs, firsts = [], []
     for case in cases:
-        inside = population.tokens(case, threshold)
-        if not inside[case.label.token] or int(inside.sum()) < 2:
+        if not population.holds(case, threshold):
             continue
+        inside = population.tokens(case, threshold)
         place = int(inside[: case.label.token].sum())
         tables = [case.values[method]]
         if null and method in case.nulls:
@@ -169,17 +175,18 @@ def _table(
     has_nulls = any(case.nulls for case in second)
     lines: list[Figure] = []
     count = 0
+    prompts = [case.prompt for case in second if population.holds(case, threshold)]
 
     def line(what: str, method: str) -> int:
-        aucs, firsts = figures_of(second, method, population, threshold)
-        values = [*_three(interval(aucs, seed)), *_three(interval(firsts, seed))]
+        found = figures_of(second, method, population, threshold)
+        values = [value for some in found for value in _three(interval(some, seed, prompts))]
         if has_nulls:
-            null, _ = figures_of(second, method, population, threshold, null=True)
-            values.append(float(null.mean()) if len(null) else float("nan"))
+            nulls = figures_of(second, method, population, threshold, null=True)
+            values += [float(some.mean()) if len(some) else float("nan") for some in nulls]
         lines.append(Figure(what, tuple(values)))
-        return len(aucs)
+        return len(found[0])
 
-    note = "High values say 'mistake'. Chance is 0.5. Intervals: 95 %, bootstrap over responses."
+    note = "High values say 'mistake'. Chance is 0.5. Intervals: 95 %, bootstrap over prompts."
     if candidates:
         chosen = best(first, candidates, population, threshold)
         if chosen is None:
@@ -197,7 +204,7 @@ def _table(
         f"first false equation among {where}",
         f"{count} rejected responses with a false equation: the place of the token where it becomes false.",
         note,
-        (*COLUMNS, "null AUC") if has_nulls else COLUMNS,
+        (*COLUMNS, *NULL_COLUMNS) if has_nulls else COLUMNS,
         lines,
     )
 

@@ -37,6 +37,16 @@ def test_the_interval_of_many_coins_is_that_of_the_normal_distribution():
     assert interval(coins, seed=1) != interval(coins, seed=0)
 
 
+def test_responses_of_one_prompt_are_drawn_together():
+    """Ten times the same four values are no more certain than the four."""
+    few = torch.tensor([0.0, 0.2, 0.9, 1.0])
+    prompts = [name for name in "abcd" for _ in range(10)]
+    many = few.repeat_interleave(10)
+    assert interval(many, seed=0, prompts=prompts) == pytest.approx(interval(few, seed=0))
+    apart = interval(many, seed=0)
+    assert apart.high - apart.low < 0.5 * (interval(few, seed=0).high - interval(few, seed=0).low)
+
+
 def test_equal_values_leave_no_doubt_and_none_leave_nothing_but_it():
     same = interval(torch.full((7,), 0.25), seed=0)
     assert (same.mean, same.low, same.high) == (0.25, 0.25, 0.25)
@@ -120,9 +130,9 @@ def test_nulls_stand_beside_and_methods_that_see_no_labels_repeat_their_figure()
     (table, *_) = localisation(
         [MistakeCase(one.prompt, one.label, one.entropy, one.values, nulls)], (), 0.05, 0
     )
-    assert table.columns[-1] == "null AUC"
-    assert figures(table)["scored"][-1] == 0.5  # the mean of 0 and 1
-    assert figures(table)["plain"][-1] == figures(table)["plain"][0] == 1.0
+    assert table.columns[-2:] == ("null AUC", "null top-1")
+    assert figures(table)["scored"][-2:] == (0.5, 0.5)  # AUC: the mean of 0 and 1; top-1: of 0 and 1
+    assert figures(table)["plain"][-2:] == (figures(table)["plain"][0], figures(table)["plain"][3])
 
 
 def test_cases_are_told_apart_by_whether_an_accepted_response_knows_better():
