@@ -16,6 +16,7 @@ from archer.errors import ArcherError
 from archer.generation.config import ModelConfig
 from archer.generation.device import Compute
 from archer.generation.fused import fuse
+from archer.generation.grouped import use_grouped_attention
 from archer.generation.packed import NAME, can_pack, is_packed, use_packed_attention
 
 BUILTIN = "builtin:tiny_reasoner"
@@ -295,6 +296,8 @@ class SamplingWeights:
         narrow(copied, self._compute)
         if is_packed(copied) and copied.config._attn_implementation != NAME:
             use_packed_attention(copied)  # which also decodes
+        elif self._compute.device.type == "cpu":
+            use_grouped_attention(copied)
         return copied
 
     @property

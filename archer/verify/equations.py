@@ -43,6 +43,8 @@ class WrittenEquation:
     end: int
     wrong: int | None
     """The character at which the equation becomes false; None: it is true. It may be the one after c."""
+    true: tuple[Fraction, ...] = ()
+    """What the expression comes to, in every way that c may be read."""
 
     @property
     def false(self) -> bool:
@@ -61,6 +63,11 @@ class Side:
 
 class _UnreadableError(Exception):
     """Not an expression that is understood for certain."""
+
+
+def numbers(text: str) -> frozenset[Fraction]:
+    """Every number that a text holds outside code, without its sign."""
+    return frozenset(lexeme.value for lexeme in lexemes(text) if lexeme.kind == Kind.NUMBER)
 
 
 def first_false(text: str) -> WrittenEquation | None:
@@ -122,14 +129,14 @@ def _compared(number: Lexeme, known: Sequence[Fraction], percent: bool, text: st
     factors = (1, 100) if percent or number.percent else (1,)
     true = [value * factor for value in known for factor in factors]
     if any(_is_written(written, number, value) for value in true):
-        return WrittenEquation(number.start, number.end, None)
+        return WrittenEquation(number.start, number.end, None, tuple(true))
     characters = _characters(number, text)
     fits = max(_common(characters, value, number.decimals) for value in true)
     if fits < len(characters):
-        return WrittenEquation(number.start, number.end, characters[fits][1])
+        return WrittenEquation(number.start, number.end, characters[fits][1], tuple(true))
     if number.end == len(text):
         return None
-    return WrittenEquation(number.start, number.end, number.end)
+    return WrittenEquation(number.start, number.end, number.end, tuple(true))
 
 
 def _is_written(written: Fraction, number: Lexeme, true: Fraction) -> bool:

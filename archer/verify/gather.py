@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import torch
 
@@ -18,6 +19,7 @@ from archer.generation.policy import Policy
 from archer.generation.sampling import SampleStreams, SamplingParams
 from archer.rewards.config import RewardConfig
 from archer.trace.vocab import vocab_from_tokenizer
+from archer.verify.equations import numbers
 from archer.verify.localisation import Label, MistakeCase, label_of
 from archer.verify.token_methods import TokenMethods
 
@@ -96,11 +98,15 @@ def gather(
         found.prompts += 1
         found.responses += len(responses)
         labels: list[Label | None] = []
+        written: set[Fraction] = set()  # by accepted responses
         for row in range(len(responses)):
             rejected = judged[row] and not accepted[row]
             tokens = responses.tokens[row][responses.mask[row]].tolist()
             text = tokens[:-1] if bool(responses.finished[row]) else tokens
-            labels.append(label_of(vocab.decode(text), len(tokens)) if rejected else None)
+            decoded = vocab.decode(text)
+            labels.append(label_of(decoded, len(tokens)) if rejected else None)
+            if judged[row] and accepted[row]:
+                written |= numbers(decoded.text)
             found.rejected += rejected
         found.false += sum(label is not None for label in labels)
         rows = [row for row in range(len(responses)) if judged[row]]
@@ -111,7 +117,7 @@ def gather(
             if len(found.groups) < kept:
                 found.groups.append(group)
             if any(labels):
-                found.cases += _cases(methods, group, [labels[row] for row in rows])
+                found.cases += _cases(methods, group, [labels[row] for row in rows], written)
         told(found.told())
         if len(found.cases) >= options.cases and len(found.groups) >= kept:
             break
@@ -125,14 +131,20 @@ def gather(
 
 
 def _cases(
-    methods: TokenMethods, group: tuple[Responses, tuple[bool, ...]], labels: list[Label | None]
+    methods: TokenMethods,
+    group: tuple[Responses, tuple[bool, ...]],
+    labels: list[Label | None],
+    written: Collection[Fraction],
 ) -> Iterator[MistakeCase]:
     responses, accepted = group
     valued = methods.of(responses, accepted)
     prompt = " ".join(map(str, responses.prompts[0].token_ids))
     for row, label in enumerate(labels):
         if label is not None:
-            yield MistakeCase(prompt, label, valued.entropy[row], valued.values[row], valued.nulls[row])
+            answered = not label.true.isdisjoint(written)
+            yield MistakeCase(
+                prompt, label, valued.entropy[row], valued.values[row], valued.nulls[row], answered
+            )
 
 
 def _groups(

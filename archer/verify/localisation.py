@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from archer.verify.equations import equations
 from archer.verify.report import CheckResult, Figure, reported
 
 COLUMNS = ("AUC", "AUC from", "AUC to", "top-1", "top-1 from", "top-1 to")
+NULL_COLUMNS = ("null AUC", "null top-1")
 CHOSEN = "influence, chosen on the other half"
 
 
@@ -27,6 +29,8 @@ class Label:
     """The one at which it becomes false."""
     results: frozenset[int]
     """Those that hold results of equations, and that one."""
+    true: frozenset[Fraction] = field(default=frozenset(), compare=False)
+    """What the false result should have been."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +44,8 @@ class MistakeCase:
     values: Mapping[str, Tensor]  # method -> [T], high says "mistake"
     nulls: Mapping[str, Sequence[Tensor]] = field(default_factory=dict)
     """The same under permuted accept / reject labels; a method that is not here sees no labels."""
+    answered: bool | None = None
+    """Whether an accepted response of its group writes what the result should have been; None: not known."""
 
     @property
     def chooses(self) -> bool:
@@ -53,14 +59,15 @@ def label_of(decoded: DecodedText, length: int) -> Label | None:
     length: tokens of the response; those after the text (the end mark) are no text
     """
     read = equations(decoded.text)
-    wrong = [equation.wrong for equation in read if equation.wrong is not None]
+    wrong = [(equation.wrong, equation.true) for equation in read if equation.wrong is not None]
     if not wrong:
         return None
-    here = touched(decoded, min(wrong), min(wrong) + 1)
+    first, true = min(wrong, key=lambda one: one[0])
+    here = touched(decoded, first, first + 1)
     if not here or min(here) >= length:
         return None
     results = [touched(decoded, equation.start, equation.end) for equation in read]
-    return Label(min(here), frozenset[int](here).union(*results))
+    return Label(min(here), frozenset[int](here).union(*results), frozenset(map(abs, true)))
 
 
 @dataclass(frozen=True)
@@ -69,9 +76,13 @@ class Population:
 
     name: str
     note: str
+    answered: bool | None = None
+    """Which cases alone are looked at; None: all."""
 
     def tokens(self, case: MistakeCase, threshold: float) -> Tensor:
         """[T] bool."""
+        if self.answered is not None and case.answered is not self.answered:
+            return torch.zeros_like(case.entropy, dtype=torch.bool)
         if self.name == "sure and unsure":
             return torch.ones_like(case.entropy, dtype=torch.bool)
         if self.name == "unsure":
@@ -80,11 +91,24 @@ class Population:
         chosen[sorted(case.label.results)] = True
         return chosen
 
+    def holds(self, case: MistakeCase, threshold: float) -> bool:
+        """Whether the mistake of a case is among these tokens, with others."""
+        inside = self.tokens(case, threshold)
+        return bool(inside[case.label.token]) and int(inside.sum()) > 1
+
 
 POPULATIONS = (
     Population("sure and unsure", "all tokens of the response"),
     Population("unsure", "its tokens with entropy above {threshold:g} nats"),
     Population("results", "the tokens of the results of its equations"),
+    Population(
+        "sure and unsure",
+        "all tokens, where an accepted response of the group writes the true result",
+        answered=True,
+    ),
+    Population(
+        "sure and unsure", "all tokens, where no accepted response writes the true result", answered=False
+    ),
 )
 
 
@@ -97,9 +121,9 @@ def figures_of(
     """
     aucs, firsts = [], []
     for case in cases:
-        inside = population.tokens(case, threshold)
-        if not inside[case.label.token] or int(inside.sum()) < 2:
+        if not population.holds(case, threshold):
             continue
+        inside = population.tokens(case, threshold)
         place = int(inside[: case.label.token].sum())
         tables = [case.values[method]]
         if null and method in case.nulls:
@@ -151,17 +175,18 @@ def _table(
     has_nulls = any(case.nulls for case in second)
     lines: list[Figure] = []
     count = 0
+    prompts = [case.prompt for case in second if population.holds(case, threshold)]
 
     def line(what: str, method: str) -> int:
-        aucs, firsts = figures_of(second, method, population, threshold)
-        values = [*_three(interval(aucs, seed)), *_three(interval(firsts, seed))]
+        found = figures_of(second, method, population, threshold)
+        values = [value for some in found for value in _three(interval(some, seed, prompts))]
         if has_nulls:
-            null, _ = figures_of(second, method, population, threshold, null=True)
-            values.append(float(null.mean()) if len(null) else float("nan"))
+            nulls = figures_of(second, method, population, threshold, null=True)
+            values += [float(some.mean()) if len(some) else float("nan") for some in nulls]
         lines.append(Figure(what, tuple(values)))
-        return len(aucs)
+        return len(found[0])
 
-    note = "High values say 'mistake'. Chance is 0.5. Intervals: 95 %, bootstrap over responses."
+    note = "High values say 'mistake'. Chance is 0.5. Intervals: 95 %, bootstrap over prompts."
     if candidates:
         chosen = best(first, candidates, population, threshold)
         if chosen is None:
@@ -179,7 +204,7 @@ def _table(
         f"first false equation among {where}",
         f"{count} rejected responses with a false equation: the place of the token where it becomes false.",
         note,
-        (*COLUMNS, "null AUC") if has_nulls else COLUMNS,
+        (*COLUMNS, *NULL_COLUMNS) if has_nulls else COLUMNS,
         lines,
     )
 

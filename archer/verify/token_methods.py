@@ -6,7 +6,7 @@ response times -A_r / T, so the factors serve both objectives.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from archer.influence import Group, InfluenceConfig, InfluenceTracer, Layout
 from archer.influence.factors import TokenFactors
 from archer.influence.head import HeadSketch, head_scores
 from archer.verify.sample import permuted
+from archer.verify.shared_prompt import SharedPrompt, activations_only
 
 Objective = Literal["log_prob", "training_loss"]
 EXCLUDED: dict[str, Any] = {"exclude_self_response": True}
@@ -81,16 +82,12 @@ class TokenMethods:
         entropy = torch.zeros(responses.mask.shape)
         u: list[Tensor] = [torch.empty(0)] * len(responses)
         v = list(u)
-        for rows in split_by_tokens(
-            total_lengths(responses), range(len(responses)), self.budget, self.policy.packs
-        ):
-            batch = micro_batch(responses, rows, self.policy.compute.device, self.policy.packs)
-            with tracer.capture(layout_of(batch), version=0):
+        for batch in self._batches(responses):
+            with activations_only(self.policy.model), tracer.capture(layout_of(batch), version=0):
                 stats = self.policy.token_stats(batch, sketch=self.sketch)
                 stats.log_probs.sum().backward()
-            self.policy.model.zero_grad(set_to_none=True)
             assert stats.factors is not None
-            for place, row in enumerate(rows):
+            for place, row in enumerate(batch.rows.tolist()):
                 length = int(batch.lengths[place])
                 log_probs[row, :length] = stats.log_probs[place, :length].detach().float().cpu()
                 entropy[row, :length] = stats.entropy[place, :length].detach().float().cpu()
@@ -131,6 +128,18 @@ class TokenMethods:
             values.append(shown)
             nulls.append(null if self.permutations else {})
         return Valued([entropy[row][mask[row]] for row in group.rows], values, nulls)
+
+    def _batches(self, responses: Responses) -> Iterator[MicroBatch]:
+        """All responses in micro-batches, behind their prompt where the model can be called so."""
+        policy, tokens = self.policy, responses.prompts[0].token_ids
+        every, lengths = range(len(responses)), total_lengths(responses)
+        if SharedPrompt.fits(policy, tokens):
+            prompt = SharedPrompt(policy, tokens)
+            for rows in split_by_tokens([n - len(tokens) + 1 for n in lengths], every, self.budget):
+                yield prompt.batch(responses, rows)
+            return
+        for rows in split_by_tokens(lengths, every, self.budget, policy.packs):
+            yield micro_batch(responses, rows, policy.compute.device, policy.packs)
 
     def _influence(
         self, captured: tuple[TokenFactors, ...], weights: Tensor, group: Group, name: str

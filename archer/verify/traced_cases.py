@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from archer.errors import ArcherError
 from archer.trace.reader import TRACE_FOLDERS, LoadedStep, StepProblem, TraceReader, find_traces
 from archer.trace.schema import TraceStep
 from archer.trace.vocab import Vocab
+from archer.verify.equations import numbers
 from archer.verify.localisation import MistakeCase, label_of
 
 
@@ -52,8 +55,9 @@ def cases_of_trace(path: Path, seed: int) -> TracedCases:
             continue
         verdicts = _rejected(loaded, folder)
         steps, responses, rejected = steps + 1, responses + len(verdicts), rejected + int(verdicts.sum())
+        written = _Written(loaded.arrays, vocab)
         for row in np.flatnonzero(verdicts).tolist():
-            case, found = _case(loaded.arrays, row, vocab, generator)
+            case, found = _case(loaded.arrays, row, vocab, written, generator)
             false += found
             cases += [case] if case is not None else []
     if not steps:
@@ -78,7 +82,7 @@ def _rejected(loaded: LoadedStep, folder: Path) -> np.ndarray:
 
 
 def _case(
-    arrays: TraceStep, row: int, vocab: Vocab, generator: torch.Generator
+    arrays: TraceStep, row: int, vocab: Vocab, written: _Written, generator: torch.Generator
 ) -> tuple[MistakeCase | None, bool]:
     """The case of a row, if it is one, and whether it holds a false equation."""
     mask = arrays.response_mask[row]
@@ -97,7 +101,31 @@ def _case(
     if arrays.log_probs is not None:
         values["-log-prob"] = -_line(arrays.log_probs, row, mask)
     values["random"] = torch.rand(len(tokens), generator=generator, dtype=torch.float64)
-    return MistakeCase(_prompt(arrays, row), label, entropy, values), True
+    answered = written.any_of(label.true, row)
+    return MistakeCase(_prompt(arrays, row), label, entropy, values, answered=answered), True
+
+
+class _Written:
+    """The numbers in the accepted responses of each group of a step."""
+
+    def __init__(self, arrays: TraceStep, vocab: Vocab) -> None:
+        self._arrays, self._vocab = arrays, vocab
+        self._found: dict[int, frozenset[Fraction]] = {}
+
+    def any_of(self, values: Collection[Fraction], row: int) -> bool | None:
+        """Whether one of the values stands in an accepted response of a row's group; None: no groups."""
+        if self._arrays.group_id is None:
+            return None
+        group = int(self._arrays.group_id[row])
+        if group not in self._found:
+            self._found[group] = frozenset().union(*map(numbers, self._accepted(group)))
+        return not self._found[group].isdisjoint(values)
+
+    def _accepted(self, group: int) -> Iterator[str]:
+        arrays = self._arrays
+        assert arrays.accepted is not None and arrays.group_id is not None
+        for row in np.flatnonzero(arrays.accepted & (arrays.group_id == group)).tolist():
+            yield self._vocab.decode(arrays.responses[row][arrays.response_mask[row]].tolist()).text
 
 
 def _line(array: np.ndarray, row: int, mask: np.ndarray) -> Tensor:

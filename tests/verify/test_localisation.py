@@ -1,12 +1,15 @@
 """Mistakes in made-up responses where the answer is known, and the intervals of their means."""
 
 import math
+from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 import torch
 
 from archer.trace.vocab import decode_bytes
 from archer.verify.bootstrap import interval, is_first, place_of
+from archer.verify.equations import numbers
 from archer.verify.localisation import CHOSEN, Label, MistakeCase, label_of, localisation
 
 
@@ -32,6 +35,16 @@ def test_the_interval_of_many_coins_is_that_of_the_normal_distribution():
     assert found.high == pytest.approx(0.5 + half, abs=0.006)
     assert interval(coins, seed=0) == interval(coins, seed=0)
     assert interval(coins, seed=1) != interval(coins, seed=0)
+
+
+def test_responses_of_one_prompt_are_drawn_together():
+    """Ten times the same four values are no more certain than the four."""
+    few = torch.tensor([0.0, 0.2, 0.9, 1.0])
+    prompts = [name for name in "abcd" for _ in range(10)]
+    many = few.repeat_interleave(10)
+    assert interval(many, seed=0, prompts=prompts) == pytest.approx(interval(few, seed=0))
+    apart = interval(many, seed=0)
+    assert apart.high - apart.low < 0.5 * (interval(few, seed=0).high - interval(few, seed=0).low)
 
 
 def test_equal_values_leave_no_doubt_and_none_leave_nothing_but_it():
@@ -79,7 +92,7 @@ def test_tables_of_made_up_cases_hold_what_can_be_counted():
     found = localisation(
         [case(i, 2, good=[9.0, 0.0, 3.0, 1.0], bad=[0.0, 3.0, 1.0, 2.0]) for i in range(5)], (), 0.05, seed=0
     )
-    every, unsure, results = (figures(result) for result in found)
+    every, unsure, results, *_ = (figures(result) for result in found)
     assert every["good"][0] == pytest.approx(2 / 3) and every["good"][3] == 0.0
     assert every["bad"][0] == pytest.approx(1 / 3)
     assert unsure["good"] == (1.0,) * 6  # the first token is sure, and left out
@@ -88,7 +101,7 @@ def test_tables_of_made_up_cases_hold_what_can_be_counted():
 
 def test_a_mistake_outside_the_population_is_no_case_of_it():
     sure = case(0, 0, good=[9.0, 0.0, 3.0])
-    _, unsure, _ = localisation([sure], (), 0.05, seed=0)
+    _, unsure, *_ = localisation([sure], (), 0.05, seed=0)
     assert unsure.meaning.startswith("0 rejected")
     assert math.isnan(figures(unsure)["good"][0])
 
@@ -117,6 +130,21 @@ def test_nulls_stand_beside_and_methods_that_see_no_labels_repeat_their_figure()
     (table, *_) = localisation(
         [MistakeCase(one.prompt, one.label, one.entropy, one.values, nulls)], (), 0.05, 0
     )
-    assert table.columns[-1] == "null AUC"
-    assert figures(table)["scored"][-1] == 0.5  # the mean of 0 and 1
-    assert figures(table)["plain"][-1] == figures(table)["plain"][0] == 1.0
+    assert table.columns[-2:] == ("null AUC", "null top-1")
+    assert figures(table)["scored"][-2:] == (0.5, 0.5)  # AUC: the mean of 0 and 1; top-1: of 0 and 1
+    assert figures(table)["plain"][-2:] == (figures(table)["plain"][0], figures(table)["plain"][3])
+
+
+def test_cases_are_told_apart_by_whether_an_accepted_response_knows_better():
+    one, other = (case(i, 2, a=[0.0, 1.0, 3.0, 2.0]) for i in range(2))
+    other = replace(other, values={"a": torch.tensor([3.0, 2.0, 0.0, 1.0])})
+    known = [replace(one, answered=True), replace(other, answered=False), replace(one, answered=None)]
+    tables = localisation(known, (), 0.05, seed=0)
+    assert [figures(table)["a"][0] for table in tables[-2:]] == [1.0, 0.0]
+    assert [table.meaning.split()[0] for table in tables] == ["3", "3", "3", "1", "1"]
+
+
+def test_a_label_knows_what_the_result_should_have_been():
+    label = label_of(tokens_of("5", " - 7", " = ", "3"), 5)
+    assert label is not None and label.true == {Fraction(2)}
+    assert numbers("then 2,000 / 4 = 500.50; `7`") == {Fraction(2000), Fraction(4), Fraction("500.5")}
