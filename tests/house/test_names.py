@@ -28,13 +28,3 @@ def test_no_file_has_a_name_that_says_nothing():
 def test_no_file_is_empty_but_the_one_that_hydra_imports():
     sizes = {path.relative_to(PACKAGE).as_posix(): path.stat().st_size for path in PACKAGE.rglob("*.py")}
     assert [name for name, size in sizes.items() if size == 0] == ["conf/__init__.py"]
-
-
-def test_no_console_makes_pictures_of_what_stands_between_colons():
-    made = [
-        f"{path.relative_to(PACKAGE)}:{number}"
-        for path in PACKAGE.rglob("*.py")
-        for number, line in enumerate(path.read_text().splitlines(), 1)
-        if re.search(r"(?<![\w.])Console\((?!quiet)", line) and "emoji=False" not in line
-    ]
-    assert not made, f"rich turns my_loss.py:key: into a picture of a key: {made}"
