@@ -1,7 +1,6 @@
 """Names say what a thing is: no two public classes share one, no file has one that says nothing."""
 
 import ast
-import re
 from collections import defaultdict
 from pathlib import Path
 
