@@ -22,7 +22,7 @@ from archer.trace.vocab import Vocab, vocab_from_tokenizer
 from archer.trace.writer import NullTraceWriter, StepSink, TraceWriter
 from archer.training.credit import Credit
 from archer.training.diagnose import LiveDiagnosis, NoDiagnosis, StepWatcher
-from archer.training.marks import UpdateMarks
+from archer.training.update_marks import UpdateMarks
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from archer.algorithms.aggregation import LossTotals, aggregate
 from archer.algorithms.policy_losses.base import POLICY_LOSSES, LossInputs, LossOutputs, bound_loss
-from archer.algorithms.policy_losses.marks import token_marks
 from archer.algorithms.policy_losses.measures import loss_measures
+from archer.algorithms.policy_losses.token_marks import token_marks
 from archer.config.actor import actor_config
 
 CLIP = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.28, "clip_ratio_c": 3.0}

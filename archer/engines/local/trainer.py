@@ -29,11 +29,11 @@ from archer.trace.vocab import vocab_from_tokenizer
 from archer.tracking import StepResponse
 from archer.training.credit import Credit, TokenCredit
 from archer.training.loop import StepReport
-from archer.training.marks import MarkMaker, UpdateView
 from archer.training.metrics import Timings, response_metrics, rollout_difference, sampling_metrics, spread
 from archer.training.portions import token_budget
 from archer.training.responses import best_and_worst
 from archer.training.traces import StepRecord, Traces
+from archer.training.update_marks import MarkMaker, UpdateView
 
 
 class Trainer:

@@ -14,10 +14,10 @@ from archer.engines.verl.buffer import JudgedRow, group_of
 from archer.engines.verl.worker import RankUpdate
 from archer.trace.vocab import Vocab
 from archer.training.credit import Credit
-from archer.training.marks import MarkMaker, UpdateView
 from archer.training.metrics import response_metrics
 from archer.training.mistakes import first_mistakes
 from archer.training.traces import StepRecord
+from archer.training.update_marks import MarkMaker, UpdateView
 
 FIELDS = [
     *("prompts", "responses", "response_mask", "entropy", "old_log_probs", "advantages", "index"),

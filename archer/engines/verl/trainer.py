@@ -37,10 +37,10 @@ from archer.influence import Group, Selection, select_groups
 from archer.trace.vocab import vocab_from_tokenizer
 from archer.tracking import StepResponse
 from archer.training.credit import Credit, TokenCredit
-from archer.training.marks import MarkMaker
 from archer.training.metrics import sampling_metrics
 from archer.training.responses import best_and_worst
 from archer.training.traces import prompt_groups
+from archer.training.update_marks import MarkMaker
 
 NOTHING = Selection((), 0, 0, 0)
 

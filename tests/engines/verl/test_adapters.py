@@ -36,8 +36,8 @@ from archer.generation.model import load_tokenizer
 from archer.influence import Group, Selection
 from archer.rewards import RewardResult, RewardScorer
 from archer.rewards.config import RewardConfig
-from archer.training.marks import MarkMaker
 from archer.training.metrics import Sampled, sampling_metrics
+from archer.training.update_marks import MarkMaker
 
 
 @pytest.fixture(scope="module")

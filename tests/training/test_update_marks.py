@@ -11,14 +11,14 @@ import torch
 from rich.console import Console
 
 from archer.algorithms.policy_losses.base import LossInputs, bound_loss
-from archer.algorithms.policy_losses.marks import token_marks
+from archer.algorithms.policy_losses.token_marks import token_marks
 from archer.algorithms.token_classes import reasoning_tokens
 from archer.config import compose
 from archer.config.actor import ActorConfig, actor_config
 from archer.trace.reader import TraceReader
 from archer.tracking.jsonl import read_metrics
 from archer.train import make_run
-from archer.training.marks import CHUNK, MarkMaker, UpdateView
+from archer.training.update_marks import CHUNK, MarkMaker, UpdateView
 
 MODES = ("vanilla", "dual_token", "aspo", "gspo", "cispo", "sapo")
 AGGREGATIONS = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")

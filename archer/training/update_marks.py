@@ -13,7 +13,7 @@ from torch import Tensor
 
 from archer.algorithms.aggregation import LossTotals, sequence_weights
 from archer.algorithms.policy_losses.base import LossInputs, bound_loss
-from archer.algorithms.policy_losses.marks import token_marks
+from archer.algorithms.policy_losses.token_marks import token_marks
 from archer.algorithms.token_classes import reasoning_tokens
 from archer.config.actor import ActorConfig
 
