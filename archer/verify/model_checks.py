@@ -23,6 +23,7 @@ from archer.influence import Group, InfluenceConfig, InfluenceTracer, Layout
 from archer.influence.config import RegRule
 from archer.influence.factors import TokenFactors
 from archer.verify.report import CheckResult, at_least, at_most, exact
+from archer.verify.shared_prompt import SharedPrompt
 from archer.verify.statistics import pearson, relative_error
 
 U32, UB = 2.0**-24, 2.0**-8
@@ -94,10 +95,20 @@ class CheckedGroup:
         """[R] mean log pi of each response."""
         return self.log_probs(dtype).sum(1) / self.batch.mask.sum(1)
 
+    def shared_log_probs(self) -> Tensor:
+        """[n, L] the same in float32, the prompt read once where the model can be called so."""
+        policy = Policy(self.model, Compute(self.device, torch.float32), 1.0)
+        tokens = self.responses.prompts[0].token_ids
+        if not SharedPrompt.fits(policy, tokens):
+            return self.log_probs()
+        prompt = SharedPrompt(policy, tokens, constant=False)
+        return policy.token_stats(prompt.batch(self.responses, range(len(self.responses)))).log_probs
+
     @torch.no_grad()
     def contrast(self) -> float:
         """C = sum over accepted of mean log pi - sum over rejected of the same."""
-        return float((self.means().double() * self.signs).sum())
+        means = self.shared_log_probs().sum(1) / self.batch.mask.sum(1)
+        return float((means.double() * self.signs).sum())
 
     def capture_means(self, config: InfluenceConfig, dtype: torch.dtype, every: bool) -> TokenFactors:
         """Factors of sum_r mean_t log pi, of every position or of the emitting ones; `.grad` is left."""

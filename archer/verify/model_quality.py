@@ -127,7 +127,7 @@ def _contrast_lost(subject: CheckedGroup, advantages: Tensor, left_out: Tensor) 
     for subset in torch.cat([nothing, left_out]):
         mask = batch.mask.masked_scatter(batch.mask, ~subset.to(subject.device))
         # On-policy the clipped loss has the gradient of -A log pi; the mean is over all tokens each time.
-        loss = -(over_tokens * subject.log_probs() * mask).sum() / total
+        loss = -(over_tokens * subject.shared_log_probs() * mask).sum() / total
         gradients = torch.autograd.grad(loss, weights, allow_unused=True)
         if not after:
             rate = STEP / float(sum(g.double().square().sum() for g in gradients if g is not None))

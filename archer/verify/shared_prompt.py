@@ -1,7 +1,7 @@
-"""Passes over the responses to one prompt that cost neither the prompt nor gradients of weights.
+"""Passes over the responses to one prompt that read the prompt once, and cost no gradients of weights.
 
-A response's gradients at its own positions do not depend on what came before it: the prompt is read once,
-without a graph, and its keys and values stand before all responses as constants.
+The prompt's keys and values stand before all responses. The gradients at a response's own positions do not
+depend on how they came about, so for these they may be constants.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ class Continuation(MicroBatch):
 class SharedPrompt:
     """The prompt of a group, read once."""
 
-    def __init__(self, policy: Policy, tokens: Sequence[int]) -> None:
-        self.policy, self.last = policy, tokens[-1]
+    def __init__(self, policy: Policy, tokens: Sequence[int], constant: bool = True) -> None:
+        """constant: no gradient flows into the prompt, as that of a weight would have to."""
+        self.policy = policy
         cache = DynamicCache(config=policy.model.config)
         ids = torch.tensor([tokens[:-1]], device=policy.compute.device)
-        with torch.no_grad(), policy.compute.autocast():
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not constant), policy.compute.autocast():
             policy.model.base_model(input_ids=ids, past_key_values=cache, use_cache=True)
         self._past = [(layer.keys, layer.values) for layer in cache.layers]
 

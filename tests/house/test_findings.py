@@ -1,4 +1,4 @@
-"""docs/findings.md: its links lead to tokens of the shipped trace, its first table holds their numbers."""
+"""docs/findings.md: its links lead to tokens of the shipped trace, whose numbers its first table holds."""
 
 import re
 from pathlib import Path

@@ -195,6 +195,17 @@ def test_behind_a_prompt_read_once_factors_and_log_probs_are_those_of_the_whole(
                 )
 
 
+def test_gradients_of_weights_flow_through_the_shared_prompt(subject):
+    weights = list(subject.model.parameters())
+    signs = subject.signs[:, None]
+    found, expected = (
+        torch.autograd.grad((log_probs * signs).sum(), weights)
+        for log_probs in (subject.shared_log_probs(), subject.log_probs())
+    )
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4 * float(other.abs().max()), rtol=1e-3)
+
+
 def test_a_lost_position_breaks_the_factors_check(subject, monkeypatch):
     assert check_factors(subject.pair(), torch.float32).passed
     real = CheckedGroup.capture_means
