@@ -210,9 +210,10 @@ def check_slopes(subject: CheckedGroup, tokens: int) -> CheckResult:
     """Central differences of the contrast C along -g_t in float32, for the tokens with the largest scores.
 
     Captured at every position with J = sum_r mean_t log pi, the width of the batch times the identity score
-    is <grad C, g_t>. The step h is such that C changes by about 0.01. Allowed, for the difference at h/2:
-    |D(h) - D(h/2)|, three times the cubic term that Richardson's rule finds there, and the rounding of C over
-    the step: the largest change of C under relative changes of all weights by 2^-24.
+    is <grad C, g_t>. The step h is such that C changes by about 0.01; moved weights are rounded at random.
+    Allowed, for the difference at h/2: |D(h) - D(h/2)|, three times the cubic term that Richardson's rule
+    finds there, and the rounding of C over the step: the largest change of C under relative changes of all
+    weights by 2^-24.
     """
     factors = subject.capture_means(IDENTITY, torch.float32, every=True)
     subject.model.zero_grad(set_to_none=True)
@@ -288,13 +289,29 @@ def _rounding_of(subject: CheckedGroup) -> float:
 @torch.no_grad()
 def _slope(subject: CheckedGroup, step: dict[str, Tensor], h: float) -> float:
     """(C(theta + h d) - C(theta - h d)) / (2 h)."""
+    generator = torch.Generator(device=subject.device).manual_seed(0)
     modules = {m.name: m.weight for m in InfluenceTracer(subject.model, IDENTITY).modules}
     before = {name: modules[name].detach().clone() for name in step}
     sides = []
     for sign in (h, -h):
         for name, direction in step.items():
-            modules[name].copy_(before[name] + sign * direction)
+            modules[name].copy_(_moved(before[name], sign * direction, generator))
         sides.append(subject.contrast())
     for name, value in before.items():
         modules[name].copy_(value)
     return (sides[0] - sides[1]) / (2 * h)
+
+
+def _moved(weight: Tensor, by: Tensor, generator: torch.Generator) -> Tensor:
+    """weight + by, rounded up or down at random so that its mean is exact.
+
+    Rounding to the nearest would leave a weight where it is when the step is below half the distance to its
+    neighbour. In a large model that is a part of every step, and its share of the slope would be missing.
+    """
+    near = weight + by
+    moved = near - weight
+    lost = (weight - (near - moved)) + (by - moved)  # what `near` lacks, exactly (Knuth's TwoSum)
+    other = near.nextafter(torch.full_like(near, torch.inf).copysign(lost))
+    share = lost.abs() / (other - near).abs()
+    dice = torch.rand(share.shape, generator=generator, device=share.device)
+    return torch.where(dice < share, other, near)
